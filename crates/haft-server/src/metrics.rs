@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_label_cardinality_is_bounded_and_values_are_escaped() {
+    fn tool_labels_have_a_bounded_number_of_escaped_values() {
         let metrics = Metrics::default();
         metrics.values().servers = ["docs".to_owned()].into();
         for number in 0..2 * TOOLS_MAX {

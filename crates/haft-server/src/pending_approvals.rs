@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn approval_requests_expire_after_their_time_also_in_another_process() {
+    fn approval_requests_of_an_earlier_process_expire_too() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let first = PendingApprovals::of(&home);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn next_process_announces_only_approval_requests_that_no_receiver_accepted() {
+    fn restarted_server_announces_only_unannounced_approval_requests() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let first = PendingApprovals::of(&home);

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealed_text_is_decrypted_only_unchanged_and_only_for_its_owner() {
+    fn sealed_text_is_decrypted_only_if_unchanged_and_for_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let owner = Principal::new("acme", "ann", "key_1");

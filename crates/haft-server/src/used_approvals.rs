@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_is_used_once_unless_the_run_did_not_start() {
+    fn approval_is_used_once_unless_its_run_did_not_start() {
         let directory = tempfile::tempdir().unwrap();
         let open = || UsedApprovals::of(&Home::at(directory.path()));
         let used = open();

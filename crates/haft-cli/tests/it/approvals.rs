@@ -164,7 +164,7 @@ fn old_format_exact_approval_still_applies() {
 }
 
 #[test]
-fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
+fn call_runs_with_a_warning_if_its_grant_cannot_be_stored() {
     let tree = tree();
     tree.file("home/data/grants", "in the way");
     let shown = at_a_terminal(&tree, &[], "git --version", "e");
@@ -232,7 +232,7 @@ fn pasted_text_that_begins_with_a_key_allows_nothing() {
 }
 
 #[test]
-fn approval_question_shows_edits_as_a_diff_and_look_alike_letters_as_escapes() {
+fn approval_question_shows_edits_as_a_diff_and_escapes_look_alikes() {
     let tree = tree();
     tree.file("ws/a", "one\ntwo\n");
     let edit = json!({"file_path": "a", "old_string": "one\ntwo", "new_string": "1\n\u{202e}2"});

@@ -383,7 +383,7 @@ const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "strin
     "floor": {"type": ["integer", "null"]}}, "required": ["city", "floor"]}"#;
 
 #[test]
-fn output_schema_answer_conforms_with_every_provider() {
+fn answer_conforms_to_the_output_schema_with_every_provider() {
     for model in PROVIDERS {
         let tree = here();
         tree.file("ws/place.json", PLACE);

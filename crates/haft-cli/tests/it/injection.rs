@@ -94,7 +94,7 @@ fn mark_of(body: &str) -> String {
 }
 
 #[test]
-fn untrusted_output_reaches_the_model_between_delimiters_that_name_its_source() {
+fn untrusted_output_has_delimiters_that_name_its_source() {
     for after_untrusted in ["allow", "ask"] {
         let tree = tree(after_untrusted);
         let model = server([

@@ -145,7 +145,7 @@ fn model_does_not_see_quarantined_instructions_or_tools() {
 }
 
 #[test]
-fn list_of_searched_sources_withholds_instructions_that_differ_from_the_lock() {
+fn tool_search_omits_instructions_that_differ_from_the_lock() {
     let tree = tree();
     let config = tree.text("home/haft.json").replacen('{', r#"{"toolSearch": "always", "#, 1);
     tree.file("home/haft.json", &config);

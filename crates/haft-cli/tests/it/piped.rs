@@ -101,7 +101,7 @@ fn piped_input_is_not_added_to_a_json_request() {
 }
 
 #[test]
-fn a_request_may_be_several_words() {
+fn request_may_be_several_words() {
     let tree = here();
     tree.file("ws/a.md", "You are A.\n");
     let server = server([

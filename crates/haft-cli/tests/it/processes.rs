@@ -178,7 +178,7 @@ fn killing_the_watcher_ends_the_tree_without_namespaces() {
 
 /// The next call removes the control group of a launcher that was killed.
 #[test]
-fn a_killed_launcher_leaves_no_control_group() {
+fn killed_launcher_leaves_no_control_group() {
     let (tree, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
     let words = ways(&sleeper);
     let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
@@ -235,7 +235,7 @@ fn orphaned_processes_of_a_command_are_reaped() {
 }
 
 #[test]
-fn kill_of_all_processes_reaches_only_processes_of_the_call() {
+fn command_that_kills_all_processes_reaches_only_those_of_the_call() {
     for user in users() {
         let tree = TestTree::new(user);
         let ran = tree

@@ -243,7 +243,7 @@ fn retry_line_states_the_reason_and_the_delay() {
 }
 
 #[test]
-fn a_long_call_shows_its_newest_line_of_output() {
+fn long_call_shows_its_newest_line_of_output() {
     let tree = here();
     let wait = "echo step one; until test -e go; do sleep 0.05; done; echo step two";
     let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
@@ -255,7 +255,7 @@ fn a_long_call_shows_its_newest_line_of_output() {
 }
 
 #[test]
-fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
+fn interrupt_shows_the_partial_output_and_leaves_clean_lines() {
     let tree = here();
     let wait = "echo half done; sleep 300";
     let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
@@ -274,7 +274,7 @@ fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
 }
 
 #[test]
-fn sandbox_refusal_names_the_option_that_allows_it_once() {
+fn hint_about_a_sandbox_refusal_is_printed_once() {
     let tree = here();
     let file = tree.path("outside/x");
     let write = || ScriptStep::call("write", json!({"file_path": file, "content": ""}));

@@ -125,7 +125,7 @@ fn server_raises_its_limit_of_open_files_and_warns_if_it_stays_too_low() {
 }
 
 #[test]
-fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid() {
+fn sighup_reloads_the_configuration_unless_the_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
     let admin = admin.expect_code(0).stdout.trim().to_owned();
@@ -149,7 +149,7 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
 }
 
 #[test]
-fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() {
+fn sighup_reloads_agents_and_skills_unless_a_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
     let admin = admin.expect_code(0).stdout.trim().to_owned();
@@ -208,7 +208,7 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
 }
 
 #[test]
-fn sighup_ends_the_trust_in_an_issuer_that_is_not_configured_any_more() {
+fn sighup_ends_the_trust_in_an_issuer_removed_from_the_configuration() {
     let (tree, issuer) = (tree(), TokenIssuer::start());
     let settings =
         json!({"issuer": issuer.url(), "audience": ["haft"], "tenant": "acme", "scopes": {"haft": ["api"]}});
@@ -237,7 +237,7 @@ fn get_securely(address: &str, authority: &str) -> Result<(u16, reqwest::Version
 }
 
 #[test]
-fn server_speaks_tls_and_http2_and_renews_its_certificate_at_hangup() {
+fn server_speaks_tls_and_http2_and_reloads_its_certificate_at_sighup() {
     let tree = tree();
     tree.file("home/haft.json", r#"{"serve": {"tls": {"certificate": "cert.pem", "key": "key.pem"}}}"#);
     let authority = write_certificate(&tree.path("home"));

@@ -56,7 +56,7 @@ fn free_bytes(directory: &Path) -> u64 {
 }
 
 #[test]
-fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
+fn server_on_a_full_disk_refuses_new_runs_and_finishes_old_ones() {
     let slow = "until [ -e go ]; do sleep 0.1; done; echo finished";
     let conversations: [(&str, &[ScriptStep]); 3] =
         [("slow", &[bash(slow)]), ("other", &[bash("echo other")]), ("gateway", &[bash("echo gateway")])];
@@ -92,7 +92,7 @@ fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
 }
 
 #[test]
-fn old_responses_are_removed_and_a_large_tenant_is_refused() {
+fn storage_limits_remove_old_responses_and_refuse_a_large_tenant() {
     let conversations: [(&str, &[ScriptStep]); 2] =
         [("write", &[bash("head -c 3000000 /dev/zero > big; echo done")]), ("small", &[bash("echo small")])];
     let serve = json!({"retention": {"maxResponses": 1}, "tenantMaxBytes": 2_000_000});
@@ -121,7 +121,7 @@ fn old_responses_are_removed_and_a_large_tenant_is_refused() {
 }
 
 #[test]
-fn backup_of_a_busy_server_answers_in_a_new_home() {
+fn backup_of_a_busy_server_can_be_used_in_a_new_home() {
     let conversations: [(&str, &[ScriptStep]); 1] = [("hello", &[bash("echo hello")])];
     let server = WorkspaceServer::start(&json!({}), &conversations);
     let key = server.key("anna", "acme");
@@ -173,7 +173,7 @@ fn backup_of_a_busy_server_answers_in_a_new_home() {
 }
 
 #[test]
-fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accounting() {
+fn data_of_a_principal_can_be_exported_and_deleted() {
     let conversations: [(&str, &[ScriptStep]); 2] = [
         ("apple", &[bash("echo apple-file > file; echo apple-tmp > /tmp/file")]),
         ("cherry", &[bash("echo cherry-file > file")]),

@@ -101,7 +101,7 @@ fn tool_choice_is_sent_or_rejected_before_the_first_request() {
 }
 
 #[test]
-fn answer_that_does_not_match_its_schema_is_requested_once_more_and_never_printed() {
+fn answer_that_violates_its_schema_is_retried_once_and_never_printed() {
     let tree = here();
     tree.file(
         "ws/schema.json",

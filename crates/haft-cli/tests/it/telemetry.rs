@@ -188,7 +188,7 @@ fn unsupported_otel_variable_warns_and_the_call_runs() {
 }
 
 #[test]
-fn a_run_is_one_trace_with_its_models_and_calls_inside() {
+fn run_is_one_trace_that_contains_its_models_and_calls() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
     let (tree, collector) = (here(), SpanCollector::start());
     let steps = [ScriptStep::call("current_date", serde_json::json!({})), ScriptStep::text("Done.")];

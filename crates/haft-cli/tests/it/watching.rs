@@ -57,7 +57,7 @@ fn json_result_includes_the_call_tree() {
 }
 
 #[test]
-fn calls_with_equal_ids_are_two_calls_of_one_turn() {
+fn two_calls_of_a_turn_may_have_equal_ids() {
     let line = r#"{"id":"same","tool":"current_date"}"#;
     let ran = stream(&here(), &["--tree", "--jobs", "1"], &format!("{line}\n{line}\n"));
     assert!(ran.stderr.contains("├─ 1-1 current_date ok"), "{}", ran.stderr);

@@ -400,7 +400,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn login_counts_once_in_one_browser_and_for_a_limited_time() {
+    async fn login_is_valid_once_in_one_browser_and_for_a_limited_time() {
         let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
         let principal = Principal::new("acme", "anna", "key_1");
         let (logins, target) = (pages(), target(&server, home.path(), &principal));
@@ -432,7 +432,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn number_of_open_logins_is_limited_for_each_principal_and_in_all() {
+    async fn number_of_open_logins_is_limited_for_each_principal_and_in_total() {
         let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
         let logins = pages();
         let start = |subject: usize, name: usize| {

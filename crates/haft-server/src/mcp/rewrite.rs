@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_uris_of_resources_change() {
+    fn rewrite_changes_only_uris_of_resources() {
         let check = |rewrite: fn(&str, &UriMap<'_>) -> String, text: &str, expected: &str| {
             assert_eq!(rewrite(text, &shout), expected);
         };

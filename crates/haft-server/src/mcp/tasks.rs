@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_task_has_a_minimum_and_a_maximum() {
+    fn lifetime_of_a_task_has_a_minimum_and_a_maximum() {
         let check = |ttl: Option<u64>, expected: Duration| assert_eq!(TaskRequest { ttl }.ttl(), expected);
         check(None, TASK_TTL);
         check(Some(0), TASK_TTL_MIN);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn task_is_unknown_after_its_time_and_makes_room() {
+    async fn expired_task_is_unknown_and_makes_room_for_another() {
         let tasks = TaskTable::default();
         let ids: Vec<String> = (0..TASKS_MAX).map(|_| begin(&tasks)).collect();
         assert!(!tasks.has_room() && !tasks.is_empty());
@@ -563,7 +563,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn late_answer_does_not_count_for_a_later_question() {
+    async fn late_answer_is_not_used_for_a_later_question() {
         let tasks = TaskTable::default();
         let (call, channel) = asking_call("call");
         let id = begin_call(&tasks, call);
@@ -576,7 +576,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn question_that_the_call_has_given_up_is_not_asked_any_more() {
+    async fn question_abandoned_by_its_call_is_not_asked_again() {
         let tasks = TaskTable::default();
         let (call, channel) = asking_call("call");
         let id = begin_call(&tasks, call);
@@ -588,7 +588,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_ends_with_the_time_of_its_task() {
+    async fn work_ends_when_the_lifetime_of_its_task_ends() {
         let ended = within_ttl(TASK_TTL_MIN, std::future::pending()).await;
         assert!(ended.unwrap_err().message.contains("the task reached its time limit"));
     }

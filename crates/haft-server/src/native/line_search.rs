@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn line_search_finds_positions_wherever_the_pieces_end() {
+    fn line_search_finds_the_same_lines_for_any_chunk_size() {
         let text = "one two\nthree\n\ntwo four".as_bytes();
         let expected = [(0, 7, "one two".to_owned()), (15, 23, "two four".to_owned())];
         for piece_bytes in 1..=text.len() {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn text_across_the_parts_of_a_long_line_is_found_once() {
+    fn match_across_parts_of_a_long_line_is_found_once() {
         for begin in [LINE_BYTES_MAX - 3, LINE_BYTES_MAX, 10, 2 * LINE_BYTES_MAX - 2] {
             let mut text = vec![b'x'; 3 * LINE_BYTES_MAX];
             text[begin..begin + 5].copy_from_slice(b"there");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn full_line_search_returns_the_position_to_continue_from() {
+    fn line_search_at_its_limit_returns_the_position_to_continue_from() {
         let text = "hit\n".repeat(FOUND_LINES_MAX + 5);
         let mut search = LineSearch::new("hit", 100);
         search.push(text.as_bytes());

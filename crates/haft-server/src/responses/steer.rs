@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_response_in_progress_takes_a_limited_number_of_steers() {
+    fn only_the_response_in_progress_accepts_steering_up_to_a_limit() {
         let mut queue = queue();
         let submit = |queue: &mut SteerQueue, target: &str| {
             let text =

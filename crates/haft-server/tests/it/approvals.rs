@@ -76,7 +76,7 @@ pub(crate) fn code(reply: &Reply) -> Value {
 }
 
 #[test]
-fn denied_call_is_not_made_and_the_model_continues() {
+fn denied_call_is_not_made_but_the_model_continues() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let (first, item) = asked(&server, &tools, &json!({"always": {"tool_names": ["add"]}}));
@@ -163,7 +163,7 @@ fn approval_request_expires_after_a_day() {
 }
 
 #[test]
-fn approvals_of_one_response_are_answered_one_by_one() {
+fn approvals_of_one_response_can_be_answered_one_by_one() {
     let tools = ToolServer::start();
     let calls = [1, 2, 3].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));
     let script = Script::of([ScriptStep::say(calls), ScriptStep::text("Done.")]);
@@ -190,7 +190,7 @@ fn approvals_of_one_response_are_answered_one_by_one() {
 }
 
 #[test]
-fn request_cannot_loosen_a_rule_of_the_operator_or_approve_without_the_scope() {
+fn request_cannot_loosen_operator_rules_or_approve_without_the_scope() {
     let tools = ToolServer::start();
     let mut config = tools.config();
     config["policy"] = json!({"rules": [{"tool": "docs__*", "decision": "ask"}]});

@@ -143,7 +143,7 @@ fn stored_responses_are_read_listed_and_deleted() {
 }
 
 #[test]
-fn invalid_field_is_answered_with_400_and_its_name() {
+fn invalid_field_gets_status_400_and_an_error_that_names_it() {
     let seen = python(&answering("x"), "errors", "openai/m");
     let expected = json!({
         "model": ["model", "model_not_found"], "previous": ["previous_response_id", "previous_response_not_found"],
@@ -174,7 +174,7 @@ fn malformed_and_oversized_bodies_are_refused() {
 
 /// Most clients send the whole body before they read the reply.
 #[test]
-fn client_that_first_sends_a_whole_oversized_body_reads_the_refusal() {
+fn client_that_sends_a_whole_oversized_body_can_read_the_refusal() {
     const BODY_BYTES: usize = 60 << 20;
     let server = answering("x");
     let address = server.url.strip_prefix("http://").unwrap();
@@ -223,7 +223,7 @@ fn stream_events_have_the_order_and_ids_of_the_specification() {
 }
 
 #[test]
-fn a_conversation_can_branch_and_continues_after_its_first_response_is_deleted() {
+fn conversation_can_branch_and_outlives_its_first_response() {
     let steps = [ScriptStep::text("One."), ScriptStep::text("Two."), ScriptStep::text("Three.")];
     let server = TestServer::start(Script::of(steps));
     let first = ask(&server, &json!({"model": "openai/m", "input": "a"}));
@@ -263,7 +263,7 @@ fn objects_of_another_subject_are_not_found() {
 }
 
 #[test]
-fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
+fn agent_keeps_its_prompt_and_needs_the_scope_for_builtin_tools() {
     let agents = [
         ("helper", "---\nmodels: openai/m\ntools: []\n---\nYou help.\n"),
         ("coder", "---\nmodels: openai/m\ntools: [bash]\n---\nYou code.\n"),
@@ -294,7 +294,7 @@ fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
 }
 
 #[test]
-fn a_failing_model_is_reported_as_http_error_or_as_stream_event() {
+fn model_failure_is_reported_as_an_http_error_or_a_stream_event() {
     let steps = || (0..8).map(|_| ScriptStep::fail(ErrorResponse::new(400, "no")));
     let server = TestServer::start(Script::of(steps()));
     let reply = post(&server, &json!({"model": "openai/m", "input": "x"}));
@@ -311,7 +311,7 @@ fn a_failing_model_is_reported_as_http_error_or_as_stream_event() {
 }
 
 #[test]
-fn model_that_dies_in_its_reply_fails_the_response_which_keeps_the_text_so_far() {
+fn failed_response_keeps_the_text_from_before_the_model_died() {
     let cut = ResponseFault::Cut { after_frames: 6, and_bytes: 9 };
     let step = || ScriptStep::text(&"words ".repeat(100)).with_fault(cut.clone());
     let server = TestServer::start(Script::of((0..8).map(|_| step())));
@@ -358,7 +358,7 @@ pub(crate) fn poll(server: &TestServer, id: &str, until: &str) -> Value {
 }
 
 #[test]
-fn a_response_in_the_background_is_polled_followed_and_replayed_from_any_event() {
+fn background_response_can_be_polled_followed_and_replayed() {
     let server = answering("Worked in the background.");
     let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
     assert_eq!((&started["status"], &started["background"]), (&json!("in_progress"), &json!(true)));
@@ -384,7 +384,7 @@ fn slow() -> TestServer {
 }
 
 #[test]
-fn cancelling_a_response_in_the_background_stops_its_run() {
+fn cancelling_a_background_response_stops_its_run() {
     let server = slow();
     let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
     let id = started["id"].as_str().unwrap();
@@ -414,7 +414,7 @@ fn response_in_progress_of_another_subject_is_not_found() {
 }
 
 #[test]
-fn deleted_response_in_the_background_stays_deleted() {
+fn deleted_background_response_stays_deleted() {
     let server = slow();
     let first = ask(&server, &json!({"model": "openai/m", "input": "Go.", "background": true}));
     let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
@@ -427,7 +427,7 @@ fn deleted_response_in_the_background_stays_deleted() {
 }
 
 #[test]
-fn a_client_that_disconnects_cancels_its_response() {
+fn disconnected_client_cancels_its_response() {
     let server = slow();
     let body = json!({"model": "openai/m", "input": "x", "stream": true}).to_string();
     let request =
@@ -551,7 +551,7 @@ fn service_tier_padding_and_truncation_have_an_effect_or_a_warning() {
 }
 
 #[test]
-fn tools_of_an_agent_run_on_the_server_and_are_items_of_the_response() {
+fn tool_calls_of_an_agent_run_on_the_server_and_become_items() {
     let agents = [("clock", "---\nmodels: openai/m\ntools: [current_date]\n---\nYou know the date.\n")];
     let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("It is today.")];
     let server = TestServer::configured(Script::of(steps), &json!({}), &agents);
@@ -579,7 +579,7 @@ fn input_tokens_grow_with_the_input() {
 }
 
 #[test]
-fn a_conversation_collects_the_items_of_its_responses() {
+fn conversation_collects_the_items_of_its_responses() {
     let server = answering("You are Ann.");
     let seen = python(&server, "conversations", "openai/m");
     let items = json!([
@@ -643,7 +643,7 @@ fn official_javascript_client_creates_streams_and_deletes() {
 }
 
 #[test]
-fn a_websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
+fn websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
     let server = answering("Answer.");
     let seen = python(&server, "websocket", "openai/m");
     assert_eq!(seen["texts"], json!(["Answer.", "Answer.", "Answer.", "Answer."]));

@@ -136,7 +136,7 @@ fn check_calls(tools: &ToolServer, response: &Value, count: usize) {
 }
 
 #[test]
-fn stopping_server_finishes_a_running_call_and_the_restarted_server_continues_the_response() {
+fn response_continues_after_the_server_restarts_during_a_call() {
     let tools = ToolServer::start();
     tools.hold_calls();
     let mut server = TestServer::configured(script(), &tools.config(), &[]);

@@ -52,7 +52,7 @@ fn last(response: &Value) -> Value {
 }
 
 #[test]
-fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_files() {
+fn approved_call_of_an_unstored_response_is_made_once_and_leaves_no_files() {
     for (is_restarted, include) in
         [(false, json!([])), (true, json!([])), (false, json!(["reasoning.encrypted_content"]))]
     {
@@ -91,7 +91,7 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
 }
 
 #[test]
-fn denied_call_of_a_response_that_is_not_stored_is_not_made() {
+fn denied_call_of_an_unstored_response_is_not_made() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));
@@ -123,7 +123,7 @@ fn error(reply: &Reply) -> (u16, Value) {
 }
 
 #[test]
-fn changed_foreign_or_missing_run_makes_no_call_and_does_not_use_up_the_approval() {
+fn changed_foreign_or_missing_run_neither_calls_nor_uses_up_the_approval() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));
@@ -160,7 +160,7 @@ fn changed_foreign_or_missing_run_makes_no_call_and_does_not_use_up_the_approval
 }
 
 #[test]
-fn approval_request_of_a_response_that_is_not_stored_expires() {
+fn approval_request_of_an_unstored_response_expires() {
     let tools = ToolServer::start();
     let mut config = tools.config();
     config["serve"] = json!({"approvalTimeout": "1s"});
@@ -174,7 +174,7 @@ fn approval_request_of_a_response_that_is_not_stored_expires() {
 }
 
 #[test]
-fn approvals_of_a_response_that_is_not_stored_are_answered_one_by_one() {
+fn approvals_of_an_unstored_response_can_be_answered_one_by_one() {
     let tools = ToolServer::start();
     let calls = [1, 2].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));
     let script = Script::of([ScriptStep::say(calls), ScriptStep::text("Done.")]);
@@ -217,7 +217,7 @@ fn websocket_remembers_an_unstored_run_that_waits_for_approval() {
 
 /// An agent whose sub-agent calls a tool that the operator's rules ask about.
 #[test]
-fn sub_agent_waits_for_approval_in_a_response_that_is_not_stored() {
+fn sub_agent_waits_for_approval_in_an_unstored_response() {
     const CHIEF: &str =
         "---\ndescription: Leads.\nmodels: openai/m\ntools: []\nagents: [clerk]\n---\nYou lead.\n";
     const CLERK: &str =
@@ -249,7 +249,7 @@ fn sub_agent_waits_for_approval_in_a_response_that_is_not_stored() {
 }
 
 #[test]
-fn official_client_answers_an_approval_request_with_items_that_are_not_stored() {
+fn official_client_answers_an_approval_request_of_an_unstored_response() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let seen = python(&server, "stateless_approvals", "openai/m");

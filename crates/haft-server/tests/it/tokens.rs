@@ -104,7 +104,7 @@ fn api_refuses_a_token_for_the_gateway() {
 }
 
 #[test]
-fn token_that_expires_ends_the_use_of_its_websocket() {
+fn websocket_refuses_requests_after_its_token_expires() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -120,7 +120,7 @@ fn token_that_expires_ends_the_use_of_its_websocket() {
 }
 
 #[test]
-fn a_token_above_the_size_limit_is_refused() {
+fn token_above_the_size_limit_is_refused() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     refused(&server, &issuer.token(claims(&json!({"more": "x".repeat(17_000)}))), "more than 16384 bytes");
@@ -128,7 +128,7 @@ fn a_token_above_the_size_limit_is_refused() {
 }
 
 #[test]
-fn a_new_key_is_fetched_once_and_invented_key_ids_cause_no_requests() {
+fn unknown_key_ids_cause_at_most_one_fetch_in_ten_seconds() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     // A server's first fetch need not wait for the fetch pause, so the key can be added late.
@@ -169,7 +169,7 @@ fn scopes_come_only_from_the_configured_mapping() {
 }
 
 #[test]
-fn equal_subject_names_of_two_tenants_share_no_data() {
+fn equal_subjects_of_two_tenants_share_no_data() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let token = |org: &str| issuer.token(claims(&json!({ "org": org })));

@@ -48,7 +48,7 @@ fn every_listed_secret_is_hidden_except_in_full_mode() {
 }
 
 #[test]
-fn the_read_tool_refuses_every_listed_secret() {
+fn read_tool_refuses_every_listed_secret() {
     let tree = TRIAL.arena(TestUser::Ourselves);
     let calls: Vec<String> = with_secrets(&tree)
         .iter()

@@ -157,7 +157,7 @@ fn prompts_completions_and_subscriptions_lead_to_the_login() {
 }
 
 #[test]
-fn stateless_client_is_asked_to_log_in_for_a_prompt_but_not_for_a_completion() {
+fn stateless_client_must_log_in_for_a_prompt_but_not_for_a_completion() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = with_revoked_token(&server, McpClient::stateless(&place, &[], abilities()));
@@ -215,7 +215,7 @@ fn answered(tool: &str, state: &Value, action: &str) -> Value {
 }
 
 #[test]
-fn stateless_client_gets_the_url_as_a_question_and_its_repeated_call_is_carried_out() {
+fn stateless_client_gets_the_login_url_as_a_question_and_repeats_its_call() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = McpClient::stateless(&place, &[], abilities());
@@ -296,7 +296,7 @@ fn pending_login_ends_when_its_client_disconnects() {
 }
 
 #[test]
-fn failed_login_stores_no_token_and_a_later_call_starts_a_new_login() {
+fn failed_login_stores_no_token_and_can_be_repeated() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = McpClient::handshake(&place, &[], abilities());

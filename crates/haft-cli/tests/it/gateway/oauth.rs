@@ -23,7 +23,7 @@ fn start(place: &TestTree, issuer: &TokenIssuer) -> (GatewayServer, String) {
 }
 
 #[test]
-fn typescript_sdk_logs_in_at_the_issuer_that_the_gateway_names_and_calls_a_tool() {
+fn typescript_sdk_logs_in_at_the_issuer_that_the_gateway_names() {
     let (place, issuer) = (place(), TokenIssuer::start());
     let (server, public) = start(&place, &issuer);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients/login_v1.mjs");

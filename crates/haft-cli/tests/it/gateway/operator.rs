@@ -212,7 +212,7 @@ fn open_stateless(server: &GatewayServer, command: &str) -> TcpStream {
 }
 
 #[test]
-fn clients_are_asked_about_one_after_the_other() {
+fn operator_is_asked_about_one_client_at_a_time() {
     let place = place();
     configure(&place, &[], ASK);
     let keys = ["anna", "bert"].map(|name| key(&place, name));
@@ -273,7 +273,7 @@ fn approval_inside_an_agent_or_a_task_reaches_the_operator() {
 }
 
 #[test]
-fn server_in_the_background_of_a_terminal_denies_the_call_and_goes_on() {
+fn server_in_the_background_of_a_terminal_denies_the_call() {
     let place = place();
     configure(&place, &[], ASK);
     let words = ["mcp", "serve", "--http", "127.0.0.1:0", "--no-auth"];

@@ -247,7 +247,7 @@ fn error_of_a_read_shows_no_secret_of_the_server() {
 }
 
 #[test]
-fn error_about_a_server_that_is_down_does_not_show_its_address() {
+fn error_about_an_unreachable_server_does_not_show_its_address() {
     let place = super::place();
     place.file("home/haft.json", r#"{"mcpServers": {"down": {"url": "http://127.0.0.1:9/canary"}}}"#);
     let mut client = McpClient::handshake(&place, &[], json!({}));

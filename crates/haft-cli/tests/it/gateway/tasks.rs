@@ -82,7 +82,7 @@ fn agent_call_becomes_a_task_on_request_in_the_revision_with_a_handshake() {
 }
 
 #[test]
-fn cancelled_task_of_the_revision_with_a_handshake_stops_with_all_its_processes() {
+fn cancelled_task_with_handshake_stops_with_all_its_processes() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -202,7 +202,7 @@ fn question_is_asked_again_after_the_client_has_connected_again() {
 }
 
 #[test]
-fn agent_ends_with_the_time_of_its_task_although_its_client_has_disconnected() {
+fn agent_ends_with_its_task_even_if_its_client_has_disconnected() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);

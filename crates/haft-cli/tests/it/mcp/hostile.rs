@@ -185,7 +185,7 @@ fn oversized_session_id_is_rejected() {
 }
 
 #[test]
-fn ever_closing_sse_stream_is_not_reopened_endlessly() {
+fn sse_stream_that_always_closes_is_not_reopened_endlessly() {
     let opened = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&opened);
     let (address, _asked) = http::serve(move |request| {

@@ -272,7 +272,7 @@ fn client_credentials_grant_authorizes_calls() {
 }
 
 #[test]
-fn client_with_a_key_signs_assertions_and_proofs_that_a_strict_server_accepts() {
+fn strict_server_accepts_assertions_and_proofs_signed_with_a_key() {
     let server = GuardedServer::start_with_proofs();
     let place = with_credentials(&server, r#""privateKey": "${ROBOT_KEY}""#);
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_KEY", &server.private_key()).output();

@@ -155,7 +155,7 @@ fn run_with(tree: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
 }
 
 #[test]
-fn a_run_does_not_wait_for_a_server_that_hangs() {
+fn run_does_not_wait_for_a_server_that_hangs() {
     let tree = tree();
     let slow = r#""slow": {"command": "bash", "args": ["-c", "exec sleep 300"]}"#;
     tree.file(

@@ -31,7 +31,7 @@ fn tool_that_requires_a_task_is_called_as_a_task() {
 }
 
 #[test]
-fn server_keeps_a_task_longer_than_the_time_limit_of_its_call() {
+fn requested_lifetime_of_a_task_exceeds_the_time_limit_of_its_call() {
     let tree = tree();
     configure(&tree, "core", "none", r#", "toolTimeout": "30s""#);
     dig(&tree).expect_code(0);

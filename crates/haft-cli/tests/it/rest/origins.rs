@@ -324,7 +324,7 @@ fn redirect_of_a_token_endpoint_gets_no_client_secret() {
 
 /// The host of the OpenAPI document is not the service, and haft downloads the document again every day.
 #[test]
-fn host_of_an_openapi_document_gets_no_credential_and_cannot_choose_its_recipient() {
+fn host_of_an_openapi_document_neither_gets_nor_redirects_a_credential() {
     let service = CannedServer::new(answer("200 OK", "", "fine"));
     let thief = CannedServer::new(answer("200 OK", "", "stolen"));
     let named = thief.url();

@@ -44,7 +44,7 @@ fn resume_reuses_the_routed_model() {
 }
 
 #[test]
-fn resume_accepts_plain_text_for_a_json_agent() {
+fn resume_accepts_plain_text_for_an_agent_with_json_input() {
     let tree = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let server = always(&ScriptStep::text("Oslo it is"));
     of(&tree, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);

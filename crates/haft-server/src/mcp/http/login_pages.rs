@@ -268,12 +268,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_servers_and_users_cannot_add_markup() {
+    fn names_of_servers_and_users_are_escaped_in_login_pages() {
         assert_eq!(escaped("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
     }
 
     #[test]
-    fn cookie_counts_only_if_it_is_unambiguous() {
+    fn cookie_is_ignored_if_it_occurs_twice() {
         let check = |lines: &[&'static str], expected: Option<&str>| {
             let mut headers = HeaderMap::new();
             for line in lines {
