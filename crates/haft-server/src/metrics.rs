@@ -420,7 +420,7 @@ mod tests {
         }
         let text = metrics.text(&ServerGauges::default());
         let rows = text.lines().filter(|line| line.starts_with("haft_tool_calls_total{")).count();
-        assert_eq!(rows, TOOLS_MAX + 3, "`client`, and `other` with two outcomes");
+        assert_eq!(rows, TOOLS_MAX + 3, "the other rows are `client`, and `other` with two outcomes");
         assert!(text.contains(r#"haft_tool_calls_total{tool="docs__0",outcome="ok"} 1"#), "{text}");
         assert!(text.contains(r#"haft_tool_calls_total{tool="client",outcome="ok"} 400"#), "{text}");
         let mut escaped = MetricsText::default();

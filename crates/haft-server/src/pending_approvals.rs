@@ -324,7 +324,11 @@ mod tests {
         first.mark_announced("resp_3");
         let next = PendingApprovals::of(&home);
         let open: Vec<String> = next.unannounced().into_iter().map(|record| record.response).collect();
-        assert_eq!(open, ["resp_1"], "an answered request has no file again");
-        assert_eq!(next.stats(3_000).oldest_age, Duration::from_secs(1), "announced requests still wait");
+        assert_eq!(open, ["resp_1"], "an answered request is not announced");
+        assert_eq!(
+            next.stats(3_000).oldest_age,
+            Duration::from_secs(1),
+            "announced requests still wait for an answer"
+        );
     }
 }

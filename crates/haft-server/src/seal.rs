@@ -87,7 +87,11 @@ mod tests {
         let owner = Principal::new("acme", "ann", "key_1");
         let sealed = seal(&store, &owner, b"the summary", 5).unwrap();
         assert!(!sealed.contains("summary") && sealed.starts_with("haft1."), "{sealed}");
-        assert_ne!(sealed, seal(&store, &owner, b"the summary", 5).unwrap(), "each has a nonce of its own");
+        assert_ne!(
+            sealed,
+            seal(&store, &owner, b"the summary", 5).unwrap(),
+            "each encryption uses a new nonce"
+        );
         assert_eq!(open(&store, &owner, &sealed).unwrap(), b"the summary");
         let other_key = Principal::new("acme", "ann", "key_2");
         assert_eq!(open(&store, &other_key, &sealed).unwrap(), b"the summary");
@@ -113,7 +117,7 @@ mod tests {
         let year_ms = 365 * 24 * 3_600_000;
         let (old, new) =
             (seal(&store, &owner, b"old", 5).unwrap(), seal(&store, &owner, b"new", 5 + year_ms).unwrap());
-        assert_ne!(old.split('.').nth(1), new.split('.').nth(1), "another key");
+        assert_ne!(old.split('.').nth(1), new.split('.').nth(1), "a year later, the store uses a new key");
         assert_eq!(open(&store, &owner, &old).unwrap(), b"old");
         assert_eq!(open(&store, &owner, &new).unwrap(), b"new");
     }

@@ -155,7 +155,10 @@ mod tests {
         open().begin(&ids([3]), 10, 1).unwrap().keep();
         let marks = std::fs::read_dir(Home::at(directory.path()).data().join("approvals-used")).unwrap();
         for name in marks.map(|entry| entry.unwrap().file_name()) {
-            assert!(!name.to_string_lossy().contains("00000000"), "the name shows an id: {name:?}");
+            assert!(
+                !name.to_string_lossy().contains("00000000"),
+                "the file name contains an approval id: {name:?}"
+            );
         }
     }
 

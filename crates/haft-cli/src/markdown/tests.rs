@@ -22,7 +22,7 @@ fn check(text: &str, expected: &str) {
         shown.replace("\x1b[3m", "<i>").replace("\x1b[36m", "<code>").replace("\x1b[1;3m", "<bi>")
     };
     assert_eq!(named(whole(text)), expected, "whole: {text:?}");
-    assert_eq!(named(in_pieces(text)), expected, "in pieces: {text:?}");
+    assert_eq!(named(in_pieces(text)), expected, "in chunks: {text:?}");
 }
 
 #[test]

@@ -166,7 +166,11 @@ fn compaction_is_shown_with_its_tokens_and_counts_towards_the_cost() {
     let asked = events.iter().filter(|event| event["type"] == "model_finished").count();
     let summaries = inputs(&tree, "summarized");
     assert_eq!(asked, 21 + summaries, "each request for a summary is an attempt of the run");
-    assert!(!ran.stdout.contains("Some files were read"), "the summary is no answer: {}", ran.stdout);
+    assert!(
+        !ran.stdout.contains("Some files were read"),
+        "the summary is not printed as an answer: {}",
+        ran.stdout
+    );
     let drawn = tree.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
     assert!(
         drawn.contains("compacted the context from ") && drawn.contains(" old messages summarized"),
@@ -277,7 +281,7 @@ fn run_killed_during_a_compaction_repeats_only_its_pending_request() {
             assert_eq!(
                 asked,
                 inputs(&tree, "summarized") - summarized,
-                "{case}: no summary is asked for twice"
+                "{case}: haft requests each summary once"
             );
             if summarized == 0 && count("archived") > 0 && kept > first {
                 assert!(is_summary(&requests[0].raw), "{case}: only the pending request is repeated");

@@ -194,7 +194,7 @@ fn unusable_lock_file_stops_every_call_with_the_reason() {
             let refused = tree.haft(command).output().expect_code(42);
             assert!(refused.stderr.contains(reason), "{command:?}: {}", refused.stderr);
         }
-        assert_eq!(tree.text("ws/haft.lock"), text, "nothing was overwritten");
+        assert_eq!(tree.text("ws/haft.lock"), text, "haft does not change the lock file");
     }
 }
 

@@ -65,7 +65,7 @@ fn daemons_are_killed_when_the_shell_exits() {
                 call(&tree, &[], &format!("{}; echo done", daemon(&sleeper, way))).output().expect_code(0);
             assert_eq!(ran.stdout, "done\n", "{way}");
             assert!(sleeper.left().is_empty(), "{way} as {user:?}");
-            assert!(began.elapsed() < Duration::from_secs(10), "{way} held up the answer");
+            assert!(began.elapsed() < Duration::from_secs(10), "{way} delayed the result");
         }
     }
 }
@@ -207,7 +207,7 @@ fn killing_the_watcher_of_another_user_kills_the_process_tree() {
     let gone = std::panic::catch_unwind(|| eventually("the tree is gone", || sleeper.left().is_empty()));
     let _ = child.kill();
     child.wait().unwrap();
-    assert!(gone.is_ok(), "it outlived its watcher");
+    assert!(gone.is_ok(), "the process tree outlived its watcher");
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl DowngradeCounts {
         if let Err(problem) = schema_check::judge(schema_use_of(grammar), &down.schema) {
             panic!("{grammar:?}: {problem}\nof {original}");
         }
-        assert_eq!(down, downgrade(original, grammar), "always the same");
+        assert_eq!(down, downgrade(original, grammar), "a downgrade always has the same result");
         self.losing += usize::from(!down.losses.is_empty());
         let as_json_schema = without_nullable(&down.schema);
         let told = jsonschema::options().should_validate_formats(true).build(&as_json_schema).unwrap();
@@ -151,7 +151,11 @@ fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
     match Schema::compile(original).validate(parsed) {
         Ok(_) => true,
         Err(error) => {
-            assert!(!down.losses.is_empty(), "{arguments} was never said to be wrong: {}", down.schema);
+            assert!(
+                !down.losses.is_empty(),
+                "the downgrade reports no loss, but the tool rejects {arguments}: {}",
+                down.schema
+            );
             assert!(error.message.len() > 20, "{error}");
             false
         }

@@ -251,7 +251,10 @@ fn long_call_shows_its_newest_line_of_output() {
     run.wait_for("│ step one");
     tree.file("ws/go", "");
     let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));
-    assert!(!seen.contains("step one\n") && !seen.contains('│'), "only the status line has it: {seen}");
+    assert!(
+        !seen.contains("step one\n") && !seen.contains('│'),
+        "only the status line shows the output: {seen}"
+    );
 }
 
 #[test]

@@ -85,7 +85,7 @@ fn server_on_a_full_disk_refuses_new_runs_and_finishes_old_ones() {
     eventually("the old run ends", || get()["status"] == "completed");
     assert!(get()["output"][0]["output"].as_str().unwrap().contains("finished"), "{}", get());
     fs::remove_file(filler).unwrap();
-    assert_eq!(ask().body["status"], "completed", "there is space again");
+    assert_eq!(ask().body["status"], "completed", "the server accepts responses after space is free again");
     let agent = server.call_agent(&key, "gateway");
     assert!(agent["isError"] != true && agent.to_string().contains("done"), "{agent}");
     stop(server.child);
@@ -115,8 +115,11 @@ fn storage_limits_remove_old_responses_and_refuse_a_large_tenant() {
     assert!(ask(&anna).head.starts_with("HTTP/1.1 429"));
     let agent = server.call_agent(&anna, "small");
     assert!(agent["isError"] == true && agent.to_string().contains("delete responses"), "{agent}");
-    assert_eq!(ask(&bert).body["status"], "completed", "another tenant has space");
-    assert!(server.call_agent(&bert, "small")["isError"] != true, "also for agents");
+    assert_eq!(ask(&bert).body["status"], "completed", "the limit does not apply to another tenant");
+    assert!(
+        server.call_agent(&bert, "small")["isError"] != true,
+        "the limit does not apply to agents of another tenant"
+    );
     stop(server.child);
 }
 
@@ -204,17 +207,20 @@ fn data_of_a_principal_can_be_exported_and_deleted() {
     let home = server.tree.path("home");
     assert!(!files_with(&home, "apple").is_empty() && !files_with(&home, "acme/anna").is_empty());
     haft(&["delete", "--principal", "acme/anna"]).expect_code(4);
-    assert!(!files_with(&home, "apple").is_empty(), "without a terminal it needs --yes");
+    assert!(!files_with(&home, "apple").is_empty(), "without a terminal, the deletion needs `--yes`");
     let deleted = haft(&["delete", "--principal", "acme/anna", "--yes", "--json"]).expect_code(0);
     let deleted: Value = serde_json::from_str(&deleted.stdout).unwrap();
     assert_eq!(deleted["unreadable"], json!([]));
     let pseudonym = deleted["pseudonym"].as_str().unwrap();
     assert_eq!(files_with(&home, "apple"), Vec::<String>::new());
     assert_eq!(files_with(&home, "acme/anna"), Vec::<String>::new());
-    assert!(!files_with(&home, "cherry-file").is_empty(), "the data of others stays");
+    assert!(!files_with(&home, "cherry-file").is_empty(), "haft keeps the data of other principals");
     let accounting = server.tree.text("home/data/accounting/acme.jsonl");
     assert!(accounting.contains(pseudonym) && accounting.contains("acme/bert"), "{accounting}");
-    assert!(server.get(&anna, "/v1/models").head.starts_with("HTTP/1.1 401"), "its keys are revoked");
+    assert!(
+        server.get(&anna, "/v1/models").head.starts_with("HTTP/1.1 401"),
+        "haft revokes the keys of the principal"
+    );
     assert!(server.get(&bert, "/v1/models").head.starts_with("HTTP/1.1 200"));
     for unknown in ["acme/anna", "acme/team/anna"] {
         let refused = haft(&["delete", "--principal", unknown, "--yes"]).expect_code(42);

@@ -44,7 +44,11 @@ fn budget_in_dollars_needs_known_prices() {
     tree.file("ws/helper.md", "---\nmodels: openai/m\n---\n");
     let checked = tree.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(42);
     assert!(checked.stdout.contains("`lead` has a budget in US dollars"), "{}", checked.stdout);
-    assert!(!checked.stdout.contains("`poor`"), "no model is named for it: {}", checked.stdout);
+    assert!(
+        !checked.stdout.contains("`poor`"),
+        "the check does not mention an agent without a model: {}",
+        checked.stdout
+    );
     let settings = json!({ "openai/m": { "price": { "input": 0, "output": 0 } } });
     tree.file("home/haft.json", &json!({ "models": { "settings": settings } }).to_string());
     tree.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(0);

@@ -211,7 +211,10 @@ fn run_is_one_trace_that_contains_its_models_and_calls() {
     assert_eq!(names, ["chat m", "execute_tool current_date", "chat m"]);
     assert!(inside.iter().all(|span| span.trace == root.trace && !span.parent.is_empty()), "{inside:?}");
     let parent = &inside[0].parent;
-    assert!(inside.iter().all(|span| span.parent == *parent), "all of them are inside the run: {inside:?}");
+    assert!(
+        inside.iter().all(|span| span.parent == *parent),
+        "all spans are inside the span of the run: {inside:?}"
+    );
 }
 
 #[test]

@@ -209,7 +209,10 @@ fn json_log_has_content_only_if_capture_is_enabled() {
         let finished = lines.iter().find(|line| line["type"] == "tool_finished").unwrap();
         let result = captured.then_some("canary-in-a-call\n");
         assert_eq!(finished["result"].as_str(), result, "{finished}");
-        assert!(!tree.text("home/data/accounting.jsonl").contains("canary"), "accounting has no content");
+        assert!(
+            !tree.text("home/data/accounting.jsonl").contains("canary"),
+            "usage records contain no content"
+        );
     };
     check(ON, "", true);
     check("{}", "true", true);

@@ -215,7 +215,7 @@ pub(super) mod tests {
         let state = hold(&held, "one");
         assert!(resume(&held, &state, "two").unwrap_err().message.contains("another request"));
         assert!(resume(&held, &state, "one").is_ok());
-        assert!(resume(&held, &state, "one").is_err(), "a state counts once");
+        assert!(resume(&held, &state, "one").is_err(), "a request state can be used only once");
         let late = hold(&held, "one");
         tokio::time::advance(ANSWER_WAIT_MAX).await;
         assert!(resume(&held, &late, "one").is_err());

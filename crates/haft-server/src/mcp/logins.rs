@@ -409,7 +409,7 @@ pub(super) mod tests {
         assert_eq!(
             login.redirected(None, redirect(&url)),
             Err(RedirectRefusal::OtherBrowser),
-            "before the principal has identified itself, no browser is the right one"
+            "before the principal has identified itself, no browser can complete the login"
         );
         let (old, _) = login.bind_browser().unwrap();
         let (secret, _) = login.bind_browser().unwrap();

@@ -552,8 +552,15 @@ mod tests {
         let id = begin_call(&tasks, call);
         let (mut first, mut second) = (ask(&channel), ask(&channel));
         assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question"));
-        assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question"), "nothing has answered it");
-        assert!(first.try_recv().is_err_and(|error| error == TryRecvError::Empty), "it is still open");
+        assert_eq!(
+            name_of_question(&tasks, &id).as_deref(),
+            Some("question"),
+            "the question still waits for its answer"
+        );
+        assert!(
+            first.try_recv().is_err_and(|error| error == TryRecvError::Empty),
+            "the channel of the question is still open"
+        );
         tasks.answer(&id, "question", Ok(raw("1")));
         assert_eq!(first.try_recv().unwrap().get(), "1");
         assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question-2"));

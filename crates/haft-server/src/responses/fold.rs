@@ -792,7 +792,7 @@ mod tests {
             "arguments": "{\"a\":1}",
         });
         assert_eq!((item, response["output"].as_array().unwrap().len()), (&expected, 2));
-        assert!(!first.tool_began(), "no tool has begun");
+        assert!(!first.tool_began(), "the response starts no tool");
         assert_eq!((waiting[0].item.as_str(), waiting[0].needs_scope), ("mcpr_10001", true));
         let mut second = fold();
         second.head.approved.insert(pending.id, waiting[0].item.clone());

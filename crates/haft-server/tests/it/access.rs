@@ -63,7 +63,7 @@ fn requests_for_other_hosts_and_from_other_sites_are_refused() {
     assert_eq!(status("origin", "null"), 403);
     assert_eq!(status("origin", &server.url), 200);
     let health = server.without_key(Method::GET, "/healthz").header("host", "evil.com");
-    assert_eq!(server.send(health).status, 421, "health checks tell nothing to a page of another site");
+    assert_eq!(server.send(health).status, 421, "health checks refuse pages of other sites");
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn idle_connections_are_closed_and_free_their_slots() {
         ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();
     assert_eq!(server.get("/v1/models").status, 200);
     // Each half of the connections occupies all slots until the head timeout.
-    assert!(began.elapsed() >= 2 * HEAD_TIMEOUT, "the server serves more connections at once than it may");
+    assert!(began.elapsed() >= 2 * HEAD_TIMEOUT, "the server exceeds its limit of connections");
     for stream in &mut idle {
         let mut rest = Vec::new();
         // A reset closes the connection too; only a read timeout means that it stayed open.

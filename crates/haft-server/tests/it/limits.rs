@@ -88,7 +88,7 @@ fn number_of_responses_in_progress_is_limited() {
         let path = format!("/v1/responses/{id}");
         server.send(server.without_key(Method::GET, &path).bearer_auth(&key)).json()["status"] == "completed"
     });
-    haft_testkit::eventually("a place is free", || background().status == 200);
+    haft_testkit::eventually("a slot is free", || background().status == 200);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn websocket_response_counts_among_the_responses_in_progress() {
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
     assert!(refused.text.contains("concurrent responses"), "{}", refused.text);
     drop(socket);
-    haft_testkit::eventually("a place is free", || background().status == 200);
+    haft_testkit::eventually("a slot is free", || background().status == 200);
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn client_that_guesses_keys_cannot_fill_the_audit_log() {
         server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));
     }
     let failed = server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == "auth.failed");
-    assert_eq!(failed.count(), 10, "as many as are answered with 401");
+    assert_eq!(failed.count(), 10, "the audit log contains only the refusals with status 401");
 }
 
 #[test]

@@ -399,7 +399,7 @@ fn turning_a_tool_or_group_on_never_overrides_the_configuration() {
     let look = server.get("/api/v1/tools/docs__look").json();
     assert!(look["reason"].as_str().unwrap().contains("PUT /api/v1/groups/docs"), "{look}");
     let on = switch(&server, &admin, "tools/docs__look", true).json();
-    assert_eq!(on["active"], false, "its group is still off: {on}");
+    assert_eq!(on["active"], false, "the tool is inactive while its group is off: {on}");
     let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
     ask(&server, &json!({"model": "openai/m", "input": "Go.", "tools": [tool]}));
     assert_eq!(tools.calls(), [] as [Value; 0]);
@@ -440,7 +440,11 @@ fn run_is_started_once_per_idempotency_key() {
     assert_eq!((unknown.status, &unknown.json()["error"]["code"]), (400, &json!("agent_not_found")));
     let costly = json!({"model": "openai/m", "input": "x", "max_cost_usd": 1});
     let costly = start_run(&server, &server.key, &costly, None);
-    assert_eq!((costly.status, &costly.json()["error"]["param"]), (400, &json!("max_cost_usd")), "no price");
+    assert_eq!(
+        (costly.status, &costly.json()["error"]["param"]),
+        (400, &json!("max_cost_usd")),
+        "the model has no price"
+    );
 }
 
 #[test]

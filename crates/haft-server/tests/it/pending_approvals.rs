@@ -67,7 +67,7 @@ fn unanswered_approval_request_denies_its_call_even_after_a_restart() {
             "the run has ended without another request to the model"
         );
         let next = json!({"model": "openai/m", "previous_response_id": first["id"], "input": "And?"});
-        assert_eq!(text(&ask(&server, &next)), "It was not made.", "the conversation goes on");
+        assert_eq!(text(&ask(&server, &next)), "It was not made.", "the conversation can continue");
         assert_eq!(tools.calls(), [] as [Value; 0]);
     }
 }

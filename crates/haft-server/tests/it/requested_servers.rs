@@ -219,7 +219,7 @@ fn principals_do_not_share_connections_to_a_requested_server() {
     assert_eq!(tools.connections(), 2);
     body["tools"][0]["authorization"] = json!("another");
     ask(&server, &body);
-    assert_eq!(tools.connections(), 3, "other credentials are another connection");
+    assert_eq!(tools.connections(), 3, "other credentials use another connection");
 }
 
 #[test]

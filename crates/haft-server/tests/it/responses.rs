@@ -236,7 +236,10 @@ fn conversation_can_branch_and_outlives_its_first_response() {
     assert_eq!(server.send(server.request(Method::DELETE, &path)).json()["deleted"], true);
     assert_eq!(text(&next(&right, "d")), "Three.");
     let sent = server.model.requests().last().unwrap().body.to_string();
-    assert!(sent.contains("\"c\"") && !sent.contains("\"b\""), "a branch does not see the other: {sent}");
+    assert!(
+        sent.contains("\"c\"") && !sent.contains("\"b\""),
+        "a branch does not contain the other branch: {sent}"
+    );
 }
 
 #[test]
@@ -418,12 +421,12 @@ fn deleted_background_response_stays_deleted() {
     let server = slow();
     let first = ask(&server, &json!({"model": "openai/m", "input": "Go.", "background": true}));
     let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
-    eventually("the model is asked", || !server.model.requests().is_empty());
+    eventually("the model gets the request", || !server.model.requests().is_empty());
     assert_eq!(server.send(server.request(Method::DELETE, &path)).status, 200);
-    eventually("its run has ended", || {
+    eventually("the run of the response has ended", || {
         server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
     });
-    assert_eq!(server.get(&path).status, 404, "the end of the run does not store it again");
+    assert_eq!(server.get(&path).status, 404, "the end of the run does not store the response again");
 }
 
 #[test]
@@ -438,9 +441,9 @@ fn disconnected_client_cancels_its_response() {
         response
     });
     // Wait for the model request: a run that is cancelled before has no request to abort.
-    eventually("the model is asked", || !server.model.requests().is_empty());
+    eventually("the model gets the request", || !server.model.requests().is_empty());
     drop(response);
-    eventually("the request to the model is cut", || {
+    eventually("haft closes the request to the model", || {
         server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
     });
 }
@@ -481,7 +484,7 @@ fn idempotency_key_belongs_to_one_principal_for_one_day() {
     assert_ne!(send(&key(&server.store, "other", "local", None))["id"], own["id"]);
     assert_eq!(send(&server.key), own);
     server.make_old(&own);
-    assert_ne!(send(&server.key)["id"], own["id"], "the key counts for a day");
+    assert_ne!(send(&server.key)["id"], own["id"], "the key is valid for a day");
 }
 
 #[test]
@@ -651,7 +654,7 @@ fn websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
     assert_eq!(seen["errors"], json!(["invalid_request_error", missing, missing]));
     let second = &server.model.requests()[1].raw;
     assert!(second.contains("One.") && second.contains("Two."), "{second}");
-    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
+    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "the server stores no response");
 }
 
 /// Returns a conversation of many turns, as input items.
@@ -695,7 +698,7 @@ fn compacted_conversation_is_encrypted_for_its_owner_and_can_be_continued() {
     assert_eq!(text(&ask(&server, &next)), "Onward.");
     let sent = server.model.requests().last().unwrap().raw.clone();
     assert!(sent.contains("the fox asked 12 questions") && sent.contains("And then?"), "{sent}");
-    assert!(!sent.contains("Answer 3."), "the old turns are gone: {sent}");
+    assert!(!sent.contains("Answer 3."), "the request contains no old turns: {sent}");
     let eve = key(&server.store, "default", "eve", None);
     let foreign = send(&server, "/v1/responses", &eve, &next);
     assert_eq!(foreign.json()["error"]["param"], "input[0].encrypted_content", "{}", foreign.text);

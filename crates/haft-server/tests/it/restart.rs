@@ -146,7 +146,7 @@ fn response_continues_after_the_server_restarts_during_a_call() {
     let id = started["id"].as_str().unwrap().to_owned();
     eventually("the call has begun", || tools.calls().len() == 1);
     server.stop();
-    eventually("the server is not ready", || {
+    eventually("`/readyz` fails while the server stops", || {
         server.send(server.without_key(Method::GET, "/readyz")).status == 503
     });
     let refused = post(&server, &body);

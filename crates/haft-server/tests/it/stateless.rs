@@ -44,7 +44,7 @@ fn official_client_chains_unstored_responses() {
         assert_eq!(last.matches(state).count(), 1, "{state} goes back to the model once: {last}");
     }
     assert_eq!(last.matches("\"function_call\"").count(), 2, "{last}");
-    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
+    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "the server stores no response");
 }
 
 #[test]
@@ -123,7 +123,10 @@ fn sealed_turn_is_accepted_only_if_unchanged_and_from_its_owner() {
     server.restart();
     assert_eq!(text(&ask(&server, &next(&item))), "Two.");
     let sent = server.model.requests().last().unwrap().raw.clone();
-    assert!(sent.contains("state-1") && sent.contains("One."), "the item alone holds the turn: {sent}");
+    assert!(
+        sent.contains("state-1") && sent.contains("One."),
+        "the sealed item alone contains the turn: {sent}"
+    );
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn approved_call_of_an_unstored_response_is_made_once_and_leaves_no_files() {
         let again = post(&server, &body);
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
         let other = post(&server, &request(&history(&first, [answer(&last(&first), false)])));
-        assert_eq!(code(&other), "approval_request_used", "the other decision");
+        assert_eq!(code(&other), "approval_request_used", "the opposite decision is refused too");
         let more = [answer(&last(&first), true)].into_iter().chain(output(&second)).chain([user("Thanks.")]);
         let third = ask(&server, &request(&history(&first, more)));
         assert_eq!((text(&third), tools.calls().len()), ("Bye.", 1));
@@ -154,7 +154,7 @@ fn changed_foreign_or_missing_run_neither_calls_nor_uses_up_the_approval() {
     stored["store"] = true.into();
     let stored = post(&server, &stored);
     assert_eq!((stored.status, &stored.json()["error"]["param"]), (400, &json!("store")));
-    assert_eq!(tools.calls(), [] as [Value; 0], "none of these made a call");
+    assert_eq!(tools.calls(), [] as [Value; 0], "no refused answer makes a call");
     assert_eq!(text(&ask(&server, &good)), "Done.");
     assert_eq!(tools.calls(), [json!({"n": 1, "text": MARKER})]);
 }
@@ -192,7 +192,7 @@ fn approvals_of_an_unstored_response_can_be_answered_one_by_one() {
     assert_eq!(
         error(&post(&server, &both)),
         (409, json!("approval_request_used")),
-        "an older copy of the run"
+        "an older copy of the run is refused"
     );
     assert_eq!(tools.calls().len(), 2, "each approved call is made once");
 }

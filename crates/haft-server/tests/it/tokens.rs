@@ -54,12 +54,12 @@ fn issuer_tokens_and_api_keys_are_both_accepted() {
     let reply = get(&server, "/v1/models", &token);
     assert_eq!(reply.status, 200, "{}", reply.text);
     assert_eq!(reply.headers["x-ratelimit-limit-requests"], "100");
-    assert_eq!(server.get("/v1/models").status, 200, "API keys work as before");
+    assert_eq!(server.get("/v1/models").status, 200, "API keys are still accepted");
     assert_eq!(get(&server, "/v1/models", "haft_wrong").status, 401);
     for _ in 0..5 {
         get(&server, "/v1/models", &token);
     }
-    assert_eq!(issuer.key_requests(), 1, "the keys are kept");
+    assert_eq!(issuer.key_requests(), 1, "the server caches the keys of the issuer");
     let lines = server.data_lines("access.jsonl");
     assert_eq!(lines[0]["principal"], "acme/anna");
     assert!(lines[0]["key"].as_str().unwrap().starts_with("jwt_"), "{}", lines[0]);
@@ -141,7 +141,10 @@ fn unknown_key_ids_cause_at_most_one_fetch_in_ten_seconds() {
         assert!(status == 401 || status == 429, "{status}");
     }
     let fetches_max = 1 + began.elapsed().as_secs() / 10;
-    assert!(u64::from(issuer.key_requests()) <= fetches_max, "a fetch within ten seconds of the last one");
+    assert!(
+        u64::from(issuer.key_requests()) <= fetches_max,
+        "the server fetches the keys at most every ten seconds"
+    );
 }
 
 #[test]

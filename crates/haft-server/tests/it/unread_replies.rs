@@ -132,7 +132,7 @@ fn open_websocket_counts_against_the_connection_limit() {
         send(&mut socket, &request, "HTTP/1.1 101").await;
         let other = check_health(&server);
         let waits = timeout(Duration::from_millis(500), other).await;
-        assert!(waits.is_err(), "the server has more connections than it may");
+        assert!(waits.is_err(), "the server exceeds its limit of connections");
         drop(socket);
         check_health(&server).await;
     });

@@ -357,7 +357,10 @@ fn new_repository_with_a_separate_common_directory_is_reported() {
     let expected = serde_json::json!([place.path("ws/sub").to_str().unwrap()]);
     assert_eq!(result["notes"]["new_repositories"], expected, "{ran:?}");
     let git = place.unconfined(&format!("cd {}/sub; git status; true", place.path("ws").display()));
-    assert!(git.stderr.contains("RAN"), "git does not obey it, so the test proves nothing: {git:?}");
+    assert!(
+        git.stderr.contains("RAN"),
+        "git ignores the new configuration, so the test proves nothing: {git:?}"
+    );
 }
 
 #[test]

@@ -116,5 +116,5 @@ fn closed_session_over_http_ends_its_agents() {
         assert_eq!(server.send("DELETE", &own, "").status(), 204);
         eventually("the command ends", || processes_with(&marker).is_empty());
     });
-    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server goes on");
+    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server accepts new clients");
 }

@@ -81,7 +81,7 @@ fn cancellation_of_a_call_reaches_the_upstream_server() {
     // A later request has been answered, so haft has read the call.
     client.ask("ping", json!({}));
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
-    eventually("the server learns it", || place.exists("ws/cancelled.txt"));
+    eventually("the upstream server gets the cancellation", || place.exists("ws/cancelled.txt"));
     assert_eq!(client.ask("ping", json!({})), json!({}));
     assert!(client.others.iter().all(|message| message["id"] != id), "{:?}", client.others);
 }

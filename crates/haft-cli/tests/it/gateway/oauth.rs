@@ -93,5 +93,5 @@ fn session_accepts_every_token_of_its_subject_and_no_other_subject() {
         server.post(&headers, &request(7, "ping", &json!({}))).status()
     };
     assert_eq!(ping(&bearer("anna", "2")), 200, "a client renews its token within a session");
-    assert_eq!(ping(&bearer("bert", "3")), 404, "the session of another subject");
+    assert_eq!(ping(&bearer("bert", "3")), 404, "a subject cannot use the session of another subject");
 }

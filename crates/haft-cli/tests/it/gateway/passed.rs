@@ -164,7 +164,7 @@ fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
     // Without an answer, the server asks the question again, with another state.
     let again = client.ask("prompts/get", params.clone());
     assert_eq!(again["inputRequests"], asked["inputRequests"], "{again}");
-    assert_eq!(client.error("prompts/get", params.clone()), -32602, "the state was used");
+    assert_eq!(client.error("prompts/get", params.clone()), -32602, "a request state can be used only once");
     params["requestState"] = again["requestState"].clone();
     params["inputResponses"] = json!({});
     params["inputResponses"][key] = answer;

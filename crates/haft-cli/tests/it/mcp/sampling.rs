@@ -83,7 +83,7 @@ fn sampling_is_off_by_default_and_refused_without_terminal() {
     configure(&tree, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
     let refused = answered(asked(&tree, &model, &json!({})));
     assert!(refused["message"].as_str().unwrap().contains("or `models.default`"), "{refused}");
-    assert!(model.requests().is_empty(), "nobody was asked for any of these");
+    assert!(model.requests().is_empty(), "haft sends no model request");
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn server_everything_gets_an_answer_to_its_sampling_request() {
     } } });
     tree.file("home/haft.json", &config.to_string());
     let listed = || haft(&tree, &model, &["tools"]).output().expect_code(0).stdout;
-    eventually("it offers its tool", || listed().contains("real__trigger-sampling-request"));
+    eventually("the server lists its tool", || listed().contains("real__trigger-sampling-request"));
     let arguments = r#"{"prompt": "the answer?", "maxTokens": 20}"#;
     let ran = haft(&tree, &model, &["call", "real__trigger-sampling-request", arguments]).output();
     assert!(ran.expect_code(0).stdout.contains("Forty-two."));

@@ -253,8 +253,11 @@ fn path_or_argument_cannot_change_the_recipient_of_a_credential() {
     let heads = attack.service.heads();
     assert!(heads.len() > 30, "most requests reach the service: {}\n{ran:?}", heads.len());
     for head in heads {
-        assert!(head.contains("authorization: Bearer s3cret-header\r\n"), "the operator's value: {head}");
-        assert_eq!(head.matches("\r\n\r\n").count(), 1, "one request: {head}");
+        assert!(
+            head.contains("authorization: Bearer s3cret-header\r\n"),
+            "the header has the operator's value: {head}"
+        );
+        assert_eq!(head.matches("\r\n\r\n").count(), 1, "the connection has one request: {head}");
     }
 }
 
@@ -352,5 +355,9 @@ fn host_of_an_openapi_document_neither_gets_nor_redirects_a_credential() {
     assert_eq!(run(json!({ "headers": {} })).expect_code(0).stdout, "stolen\n");
     assert!(!thief.heads().concat().contains(SECRETS[0]), "{:?}", thief.heads());
     run(json!({ "baseUrl": thief.url() })).expect_code(0);
-    assert!(thief.heads().concat().contains(SECRETS[0]), "the control: {:?}", thief.heads());
+    assert!(
+        thief.heads().concat().contains(SECRETS[0]),
+        "with `baseUrl`, the host gets the credential: {:?}",
+        thief.heads()
+    );
 }

@@ -423,7 +423,7 @@ mod tests {
             assert!(question().is_none());
         }
         let optional = OutMessage { need: MessageNeed::Optional, ..message(MessageScope::Request(raw("1"))) };
-        assert!(streams.deliver(optional).is_none(), "progress is dropped instead");
+        assert!(streams.deliver(optional).is_none(), "a full stream drops progress messages");
         assert_eq!(question().unwrap().get(), "1");
         streams.deliver(message(MessageScope::Reply(raw("2"))));
         assert_eq!(other.len(), 1);
