@@ -94,8 +94,8 @@ impl AccessRules {
     }
 }
 
-/// Returns true if the page came from this server. The host was already checked. An HTTP/2 request has no `Host`
-/// header.
+/// Returns true if the page came from this server. Compares the origin with the host of the request, which was
+/// already checked. An HTTP/2 request has no `Host` header, only an authority.
 fn is_same_origin(origin: &str, headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());

@@ -355,7 +355,7 @@ fn parts(limit: Option<u64>) -> i128 {
 }
 
 /// Returns the time until `missing` parts ([`PARTS`] per request or token) are refilled, rounded up. It is at most
-/// 24 hours, also for a limit of 0, which never refills.
+/// 24 hours, even for a limit of 0, which never refills.
 fn refill_time(missing: i128, limit: u64) -> Duration {
     const LONGEST: Duration = Duration::from_hours(24);
     let millis =

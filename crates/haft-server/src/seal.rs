@@ -43,7 +43,7 @@ pub(crate) fn seal(store: &SealKeyStore, owner: &Principal, text: &[u8], now_ms:
     Ok(format!("{MARK}.{}.{}", key.id, URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// Decrypts a text that [`seal`] encrypted for the same owner.
+/// Decrypts a text that [`seal`] encrypted for this owner.
 pub(crate) fn open(store: &SealKeyStore, owner: &Principal, text: &str) -> Result<Vec<u8>, UnsealError> {
     let mut parts = text.split('.');
     let (Some(MARK), Some(id), Some(bytes), None) = (parts.next(), parts.next(), parts.next(), parts.next())

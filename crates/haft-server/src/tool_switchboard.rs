@@ -63,7 +63,7 @@ impl ToolSwitchboard {
         blocking(move || store.load()).await
     }
 
-    /// Stores the new position, then applies it to all calls that start from now on.
+    /// Stores the new position, then applies it to all later calls.
     pub(crate) async fn set(
         &self,
         target: SwitchTarget,

@@ -21,8 +21,8 @@ const APPROVALS_MAX: usize = 100_000;
 pub(crate) struct UsedApprovals {
     store: UsedApprovalStore,
     approvals_max: usize,
-    /// The number of marks; `None` until the marks are counted. Concurrent uses hold this lock, so the number stays
-    /// below the maximum.
+    /// The number of stored approvals; `None` until they are counted. Each use holds this lock, so that concurrent uses
+    /// do not exceed the maximum.
     count: Arc<Mutex<Option<usize>>>,
 }
 

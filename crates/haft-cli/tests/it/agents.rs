@@ -675,7 +675,7 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
 }
 
 /// The scripted server answers three kinds of requests, which it recognises by a text in each: requests of the run, of
-/// the reader of pieces, and of the reader that searches.
+/// the reader of chunks, and of the reader that searches.
 #[test]
 fn stored_output_is_answered_by_reader_model() {
     let tree = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);

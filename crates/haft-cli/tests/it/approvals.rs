@@ -30,7 +30,7 @@ fn call(tree: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
 
 const QUESTION: &str = "allow? [y] once";
 
-/// Returns true if haft asks about the call. The answer is no.
+/// Returns true if haft asks about the call. Answers every question with no.
 fn prompts_for_approval(tree: &TestTree, flags: &[&str], command: &str) -> bool {
     let mut run = call(tree, flags, command).on_terminal();
     let mut asked = false;

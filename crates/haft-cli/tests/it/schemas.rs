@@ -144,8 +144,8 @@ fn schema_use_of(grammar: SchemaDialect) -> schema_check::SchemaUse {
     }
 }
 
-/// Returns true if the tool accepts arguments that its grammar accepts. If not, the downgrade must have removed a
-/// constraint, and the model gets an error that explains the problem.
+/// Returns true if the original schema accepts arguments that the downgraded schema accepts. If it does not, checks
+/// that the downgrade reported a removed constraint, and that the error explains the problem.
 fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
     let parsed = RawArguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
     match Schema::compile(original).validate(parsed) {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::serve::stop;
 use super::serve_workspaces::{WorkspaceServer, bash, serve_with};
 
-/// Returns the files below a directory that contain a text.
+/// Returns the files below a directory that contain a string.
 fn files_with(directory: &Path, text: &str) -> Vec<String> {
     let found = Command::new("grep").args(["-rlF", text]).arg(directory).output().unwrap();
     String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()

@@ -288,7 +288,7 @@ fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestT
 #[test]
 fn model_attempts_are_in_tree_and_log_with_tokens_and_cost() {
     let (tree, ran) = run_with_a_model(&["-v", "--tree"], None);
-    // Check that a line contains these pieces in this order.
+    // Check that a line contains these strings in this order.
     let has = |pieces: &[&str]| {
         let holds = |line: &str| {
             pieces.iter().try_fold(line, |rest, piece| Some(rest.split_once(piece)?.1)).is_some()

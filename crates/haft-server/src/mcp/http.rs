@@ -80,7 +80,7 @@ impl HttpGateway {
         http
     }
 
-    /// Uses other tools and agents from now on, also in open sessions.
+    /// Replaces the tools and agents, even in open sessions.
     pub(crate) fn replace(&self, gateway: McpGateway) {
         self.pool.replace(gateway);
     }

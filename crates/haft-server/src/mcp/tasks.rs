@@ -74,7 +74,7 @@ pub(super) enum TaskOffer {
 }
 
 impl TaskOffer {
-    /// Reads `execution.taskSupport` of an upstream server. An agent can always be a task.
+    /// Creates the offer of a tool from the `execution.taskSupport` of its definition. An agent can always be a task.
     pub(super) fn of(tool: &CatalogEntry) -> Self {
         #[derive(Deserialize)]
         struct Definition {
@@ -179,7 +179,7 @@ impl TaskTable {
         tasks.len() < TASKS_MAX
     }
 
-    /// Returns true if there are no tasks. Removes the tasks whose time is over, with their results.
+    /// Removes expired tasks with their results, and returns true if no task is left.
     pub(super) fn is_empty(&self) -> bool {
         let mut tasks = self.lock();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Finds the lines of an output that contain a text. The output arrives in pieces, and a long line is never in memory
+//! Finds the lines of an output that contain a string. The output arrives in chunks, and a long line is never in memory
 //! as a whole.
 
 /// The maximum number of lines that one search finds.
@@ -34,12 +34,12 @@ pub(super) struct LineSearch {
 }
 
 impl LineSearch {
-    /// Begins a search at a byte position of the output.
+    /// Creates a search that starts at a byte position of the output.
     pub(super) fn new(find: &str, from: u64) -> Self {
         Self { find: find.to_owned(), line: Vec::new(), line_from: from, found: Vec::new() }
     }
 
-    /// Searches the next piece. Ignores the rest of the piece once the search is full.
+    /// Searches the next chunk. Ignores the rest of the chunk once the search is full.
     pub(super) fn push(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() && !self.is_full() {
             let space = LINE_BYTES_MAX - self.line.len();

@@ -39,7 +39,7 @@ pub(crate) struct NewRunBody {
     agent: Option<String>,
     /// The model as `PROVIDER/MODEL`; without `agent` and `model`, the default model of the server
     model: Option<String>,
-    /// A text, or input items of the Open Responses specification
+    /// A string, or input items of the Open Responses specification
     input: Value,
     /// Further instructions for the model
     instructions: Option<String>,

@@ -1,5 +1,5 @@
-//! Routes of the native API that list, return and cancel runs, and stream their events from any number on. `new_run.rs`
-//! starts runs.
+//! Routes of the native API that list, return and cancel runs, and stream their events starting at any number.
+//! `new_run.rs` starts runs.
 
 use std::sync::Arc;
 

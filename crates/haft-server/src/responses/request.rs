@@ -18,7 +18,7 @@ use crate::error::ApiError;
 /// The maximum number of items in `input`.
 const ITEMS_MAX: usize = 1000;
 
-/// The maximum length of a text in `input`, in characters.
+/// The maximum length of a string in `input`, in characters.
 const TEXT_CHARS_MAX: usize = 10_485_760;
 
 /// The default size above which a conversation is compacted, in tokens, if the request sets none.
@@ -297,7 +297,7 @@ fn echo_value(echo: &mut Map<String, Value>, name: &str, value: Option<&Value>) 
     }
 }
 
-/// Parses `input`, and returns its items also in their JSON form.
+/// Parses `input`, and returns its items twice: parsed, and as JSON.
 pub(super) fn input(field: RequestField) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
     let Some(value) = field.into_value() else { return Ok((Vec::new(), Vec::new())) };
     let items = match value {

@@ -166,7 +166,7 @@ impl Claims {
         seconds.map(Some).ok_or_else(wrong)
     }
 
-    /// Returns the texts of a list, or one text as a list.
+    /// Returns the strings of a list, or a single string as a list.
     fn list(&self, claim: &str) -> Vec<&str> {
         match self.get(claim) {
             Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
@@ -175,7 +175,7 @@ impl Claims {
         }
     }
 
-    /// Returns the words of a text, or of a list of texts.
+    /// Returns the words of a string, or of a list of strings.
     fn words(&self, claim: &str) -> Vec<&str> {
         self.list(claim).into_iter().flat_map(str::split_ascii_whitespace).collect()
     }

@@ -15,7 +15,7 @@ use super::responses::{ask, post, python, text};
 use super::steer::SteeringClient;
 use super::tool_server::ToolServer;
 
-/// A word that the texts of a test contain.
+/// A word that all messages of a test contain.
 const MARKER: &str = "qxmarkerzv";
 
 fn script() -> Script {

@@ -44,7 +44,7 @@ fn allowed_sampling_is_answered_by_model_with_and_without_handshake() {
     }
 }
 
-/// The sampled reply belongs to the server's call in the original run, and also in a replay.
+/// The sampled reply belongs to the server's call, both in the original run and in a replay.
 #[test]
 fn recorded_run_with_sampling_replays_byte_for_byte() {
     let tree = tree();
