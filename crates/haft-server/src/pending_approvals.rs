@@ -87,7 +87,7 @@ impl PendingApprovals {
     }
 
     /// Notes that the webhook has accepted the event, so that the next process does not send it again. Requests that
-    /// were answered in the meantime have no file any more.
+    /// were answered in the meantime no longer have a file.
     pub(crate) fn mark_announced(&self, response: &str) {
         let mut records = self.records();
         if let Some(record) = records.get_mut(response) {

@@ -263,7 +263,7 @@ impl PendingLogin {
     }
 
     /// Binds the login to a browser in which the principal has identified itself. Returns the secret for the browser and
-    /// the authorization URL; `None` if the user cannot log in any more.
+    /// the authorization URL; `None` if the user can no longer log in.
     pub(super) fn bind_browser(&self) -> Option<(String, Url)> {
         let url = self.authorization_url()?;
         let secret = random();

@@ -133,7 +133,7 @@ impl TaskRequest {
 }
 
 /// Ends the work of a task when the time of the task is over. Otherwise a client that disconnects would leave the work
-/// running although no request can fetch its result any more.
+/// running although no request can fetch its result.
 pub(super) async fn within_ttl(
     ttl: Duration,
     work: impl Future<Output = Result<String, GatewayError>>,
@@ -257,7 +257,7 @@ impl TaskTable {
         })
     }
 
-    /// Waits until a question needs no answer any more: another request has answered it, or the task has ended.
+    /// Waits until a question no longer needs an answer: another request has answered it, or the task has ended.
     pub(super) async fn until_closed(&self, id: &str, name: &str) {
         while self.with_task(id, |task| Ok(task.has_open(name))).unwrap_or(false) {
             sleep(RESULT_PAUSE).await;

@@ -195,7 +195,7 @@ fn block(event: &EventEnvelope) -> String {
 
 /// Tells the client that the stream ends too early.
 fn error_block(next: u64) -> String {
-    let message = format!("the server cannot read the events from number {next} on");
+    let message = format!("the server cannot read the events starting at number {next}");
     let error = json!({"error": {"type": "server_error", "message": message}});
     format!("event: error\ndata: {error}\n\n")
 }

@@ -344,7 +344,7 @@ impl ActiveResponse {
         match &envelope.event.kind {
             LogEvent::ToolStarted { operation, .. } => drop(self.running_calls.insert(*operation)),
             LogEvent::ToolFinished { operation, .. } => drop(self.running_calls.remove(operation)),
-            // Calls of an earlier process are not running any more.
+            // Calls of an earlier process are no longer running.
             LogEvent::RunStarted { .. } if envelope.parent.is_none() => self.running_calls.clear(),
             _ => {}
         }

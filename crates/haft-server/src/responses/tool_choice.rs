@@ -1,4 +1,4 @@
-//! Parses `tool_choice` in all forms that clients send.
+//! Parses `tool_choice` in all formats that clients send.
 
 use haft_core::model_request::{MustCall, ToolChoice};
 use serde_json::{Map, Value, json};

@@ -97,7 +97,7 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     let called = place.haft(&["call", "far__whoami", "{}"]).output().expect_code(0);
     assert!(called.stdout.contains("local"), "{called:?}");
 
-    // A token that is no longer valid leads to the next login, also for resources.
+    // A token that is no longer valid leads to the next login, even for resources.
     server.revoke("local");
     let required = elicitation(&self::called(&mut client, "far__whoami"));
     let read = client.begin("resources/read", json!({"uri": "haft:far/who://am-i"}));
@@ -110,7 +110,7 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     assert_eq!(client.end(), 0);
 }
 
-/// Returns a client that has logged in, and whose token is not valid any more.
+/// Returns a client that has logged in, and whose token is no longer valid.
 fn with_revoked_token(server: &AccountServer, mut client: McpClient) -> McpClient {
     client.names();
     let reply = called(&mut client, "far__haft_login");

@@ -2,7 +2,7 @@
 //!
 //! The person who completes a login must be the principal that asked for it. Otherwise an attacker could send the link
 //! of a login to another person, and would then use the account of that person. Therefore the first page asks for the
-//! credential of the principal, and the redirect counts only in the browser in which that page was answered.
+//! credential of the principal, and the redirect is valid only in the browser in which the user submitted that page.
 
 use std::sync::Arc;
 use std::time::Duration;
