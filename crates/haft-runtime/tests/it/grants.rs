@@ -159,7 +159,7 @@ async fn unoffered_decision_is_an_error_and_the_call_still_waits() {
 }
 
 #[tokio::test]
-async fn call_runs_with_a_warning_if_its_grant_cannot_be_stored() {
+async fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
     let fixture = notes(1);
     std::fs::write(fixture.home().data().join("grants"), "in the way").unwrap();
     let runtime = fixture.runtime(&asking()).await;
