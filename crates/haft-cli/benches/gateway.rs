@@ -135,7 +135,7 @@ impl StreamClient {
         }
     }
 
-    /// Makes calls, `at_once` of them concurrently, and returns the time.
+    /// Makes `CALLS` calls in batches of `at_once`, and returns the total time.
     fn calls(&mut self, at_once: usize) -> Duration {
         let call = |id: usize| {
             json!({"jsonrpc": "2.0", "id": id, "method": "tools/call",

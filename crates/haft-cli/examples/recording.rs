@@ -31,9 +31,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A piece of terminal output.
+/// A chunk of terminal output.
 struct TerminalChunk {
-    /// Time since the previous piece.
+    /// Time since the previous chunk.
     seconds: f64,
     bytes: Vec<u8>,
 }

@@ -138,7 +138,7 @@ fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
     }
 }
 
-/// Returns the path in the form that a sandbox policy uses. The path of a directory that does not exist any more is
+/// Returns the path in the form that a sandbox policy uses. The path of a directory that no longer exists is
 /// returned unchanged.
 fn resolved(directory: &Path) -> PathBuf {
     let absolute = || std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());

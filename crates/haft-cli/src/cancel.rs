@@ -91,7 +91,7 @@ fn exit_immediately(exit: ExitReason) {
     std::process::exit(exit.code().into());
 }
 
-/// The signals that cancel a command, received from the creation of this value on.
+/// The signals that cancel a command, received since the creation of this value.
 #[derive(Debug)]
 pub(super) struct CancelSignals {
     interrupt: Option<Signal>,
@@ -172,7 +172,7 @@ fn watch_reader() -> oneshot::Receiver<()> {
             let _ = notice_sender.send(());
         }
     };
-    // Use a separate thread instead of a pool thread, because it may block as long as the process runs.
+    // Use a separate thread instead of a pool thread, because it may block until the process ends.
     let _ = thread::Builder::new().name("stdout-watch".into()).spawn(watch);
     notice
 }

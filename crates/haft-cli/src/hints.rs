@@ -210,8 +210,8 @@ pub(super) fn login_at(server: &str) -> String {
     format!("`haft mcp login {server}` logs in at the server")
 }
 
-/// Returns the hint for a warning. A warning about tools is a text, not an error type, so the hint is found by its
-/// words.
+/// Returns the hint for a warning. A warning about tools is a string, not an error type, so this function
+/// compares its words.
 pub(super) fn warning(text: &str) -> Option<String> {
     if text.starts_with("there is no tool `") {
         return Some("`haft tools` lists all tools".into());

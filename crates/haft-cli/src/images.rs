@@ -9,7 +9,7 @@ use haft_core::media;
 use super::exit::ExitReason;
 use super::settings::CliError;
 
-/// The size of the largest image that haft sends, in bytes.
+/// The maximum size of an image that haft sends, in bytes.
 const IMAGE_BYTES_MAX: u64 = 20 * 1024 * 1024;
 
 /// Reads an image. Determines the format from the first bytes, because the file name may be wrong.

@@ -146,7 +146,7 @@ impl MarkdownRenderer {
         }
     }
 
-    /// Renders the next piece and returns its length in bytes; `None` while its meaning is still ambiguous.
+    /// Renders the next part of the text and returns its length in bytes; `None` while its meaning is still ambiguous.
     fn step(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> Option<usize> {
         match self.place.clone() {
             MarkdownPosition::LineStart => self.line_start(text, rest, shown),

@@ -64,8 +64,8 @@ pub(super) fn is_interactive() -> bool {
     io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
-/// Returns true if this process may use its terminal. The kernel stops a background process that reads from the terminal
-/// or changes its modes, for example a server that was started with `&`.
+/// Returns true if this process is in the foreground of its terminal. The kernel stops a background process, such as a
+/// server that was started with `&`, if the process reads from the terminal or changes its modes.
 pub(super) fn is_in_foreground() -> bool {
     tcgetpgrp(io::stdin()).is_ok_and(|foreground| foreground == getpgrp())
 }

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_right_aligned_and_piped_output_has_one_line_per_row() {
+    fn wide_table_has_one_line_per_row_and_right_aligned_numbers() {
         let expected = "\
 TOOL        CALLS  LAST COMMAND
 bash           12  git  log --oneline

@@ -143,8 +143,8 @@ static MOVING: AtomicBool = AtomicBool::new(false);
 /// The assumed width of a terminal that does not report one.
 const COLUMNS: u16 = 80;
 
-/// Returns true if standard error can show a status line: it is a terminal that supports control sequences. A log file
-/// must not get one.
+/// Returns true if standard error can show a status line: it is a terminal that supports control sequences.
+/// Otherwise, the control sequences would appear in a log file.
 pub(super) fn can_redraw() -> bool {
     io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

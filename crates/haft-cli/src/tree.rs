@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 pub(super) struct TreeKeeper(Mutex<OpTree>);
 
 impl TreeKeeper {
-    /// Returns the path of an operation in the tree; a dash if the tree does not contain it any more.
+    /// Returns the path of an operation in the tree; a dash if the tree no longer contains it.
     pub(super) fn path(&self, operation: OperationId) -> String {
         self.tree().path(operation).unwrap_or("-").to_owned()
     }

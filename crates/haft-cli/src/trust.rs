@@ -111,7 +111,7 @@ fn joined(answers: Vec<TrustCommandOutput>) -> Result<TrustCommandOutput, CliErr
     // configuration.
     let first = answers
         .next()
-        .ok_or_else(|| (ExitReason::Input, "the project has no file that you could trust".to_owned()))?;
+        .ok_or_else(|| (ExitReason::Input, "the project has no files that need trust".to_owned()))?;
     Ok(answers.fold(first, TrustCommandOutput::and))
 }
 

@@ -58,7 +58,7 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
-    /// Watches a run, whose usage the runtime records. The `first` sinks receive each event before all others.
+    /// Creates a watcher of a run, whose usage the runtime records. The `first` sinks receive each event first.
     pub(super) fn of_run(show: ShowArgs, content: LogContent, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
@@ -66,14 +66,15 @@ impl CommandWatchers {
     }
 
     #[cfg(feature = "serve")]
-    /// Watches the calls of an MCP client. Standard output belongs to the protocol.
+    /// Creates a watcher of the calls of an MCP client, which writes nothing to standard output, because it belongs to
+    /// the protocol.
     pub(super) fn of_gateway(log: CallLog, home: &Home, content: LogContent) -> Self {
         let verbose = log == CallLog::Written;
         let wishes = WatcherOptions { verbose, log_format: None, tree: false, content };
         Self::with(wishes, Some(home), Vec::new())
     }
 
-    /// Watches one question to a model. Its events have no content, and the runtime records its usage.
+    /// Creates a watcher of one question to a model. Its events have no content, and the runtime records its usage.
     pub(super) fn of_question(args: &AskArgs) -> Self {
         let wishes = WatcherOptions {
             verbose: args.verbose,

@@ -94,8 +94,8 @@ impl AccessRules {
     }
 }
 
-/// Returns true if the page came from this server. The host was already checked. An HTTP/2 request has no `Host`
-/// header.
+/// Returns true if the page came from this server. Compares the origin with the host of the request, which was
+/// already checked. An HTTP/2 request has no `Host` header, only an authority.
 fn is_same_origin(origin: &str, headers: &HeaderMap, authority: Option<&Authority>) -> bool {
     let Ok(origin) = Url::parse(origin) else { return false };
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_host_or_with_two_is_refused() {
+    fn request_without_exactly_one_host_header_is_refused() {
         let rules = rules("127.0.0.1:8484");
         assert!(rules.check_host(&headers(&[]), None).is_err());
         assert!(rules.check_host(&headers(&[]), Some("127.0.0.1")).is_ok());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn web_pages_of_other_sites_are_refused() {
+    fn requests_from_web_pages_of_other_sites_are_refused() {
         let check = |origin: &'static str, expected: bool| {
             let headers = headers(&[("host", "127.0.0.1:8484"), ("origin", origin)]);
             assert_eq!(rules("127.0.0.1:8484").check_origin(&headers, None).is_ok(), expected, "{origin}");

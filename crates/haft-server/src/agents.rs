@@ -152,7 +152,11 @@ mod tests {
         write("bad.md", wrong);
         let before = load();
         assert_eq!(before.list().map(|(name, _)| name).collect::<Vec<_>>(), ["good"]);
-        assert_eq!(load().new_errors(&before), [] as [String; 0], "`bad` was wrong before");
+        assert_eq!(
+            load().new_errors(&before),
+            [] as [String; 0],
+            "an agent that was already invalid is not reported"
+        );
         write("good.md", wrong);
         let errors = load().new_errors(&before);
         assert!(
@@ -164,6 +168,6 @@ mod tests {
         assert_eq!(load().new_errors(&before).len(), 1);
         std::fs::remove_file(agents.join("new.md")).unwrap();
         std::fs::remove_file(agents.join("good.md")).unwrap();
-        assert_eq!(load().new_errors(&before), [] as [String; 0], "an agent can be removed");
+        assert_eq!(load().new_errors(&before), [] as [String; 0], "a removed agent is not an error");
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_accepted_from_its_creation_until_it_is_revoked_or_expires() {
+    fn key_is_accepted_until_it_is_revoked_or_expires() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         let ring = KeyRing::open(store.clone()).unwrap();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_without_the_scope_is_refused() {
+    fn caller_without_the_required_scope_is_refused() {
         let caller = Caller {
             principal: Principal::local(),
             scopes: vec![KeyScope::Api],

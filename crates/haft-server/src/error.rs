@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_error_body_has_the_four_fields_that_clients_read() {
+    fn error_body_has_the_four_fields_that_clients_read() {
         let error = ApiError::invalid("tools[0].name", "`tools[0].name` is missing").with_code("missing");
         let expected = json!({
             "message": "`tools[0].name` is missing", "type": "invalid_request_error", "param": "tools[0].name",
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_without_a_key_is_answered_with_a_bearer_challenge() {
+    fn request_without_a_key_gets_a_bearer_challenge() {
         let response = ApiError::new(ApiErrorKind::Unauthorized, "no key").into_response();
         assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
     }

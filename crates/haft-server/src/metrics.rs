@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_label_cardinality_is_bounded_and_values_are_escaped() {
+    fn tool_labels_have_a_bounded_number_of_escaped_values() {
         let metrics = Metrics::default();
         metrics.values().servers = ["docs".to_owned()].into();
         for number in 0..2 * TOOLS_MAX {
@@ -420,7 +420,7 @@ mod tests {
         }
         let text = metrics.text(&ServerGauges::default());
         let rows = text.lines().filter(|line| line.starts_with("haft_tool_calls_total{")).count();
-        assert_eq!(rows, TOOLS_MAX + 3, "`client`, and `other` with two outcomes");
+        assert_eq!(rows, TOOLS_MAX + 3, "the other rows are `client`, and `other` with two outcomes");
         assert!(text.contains(r#"haft_tool_calls_total{tool="docs__0",outcome="ok"} 1"#), "{text}");
         assert!(text.contains(r#"haft_tool_calls_total{tool="client",outcome="ok"} 400"#), "{text}");
         let mut escaped = MetricsText::default();

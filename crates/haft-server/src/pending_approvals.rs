@@ -87,7 +87,7 @@ impl PendingApprovals {
     }
 
     /// Notes that the webhook has accepted the event, so that the next process does not send it again. Requests that
-    /// were answered in the meantime have no file any more.
+    /// were answered in the meantime no longer have a file.
     pub(crate) fn mark_announced(&self, response: &str) {
         let mut records = self.records();
         if let Some(record) = records.get_mut(response) {
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn approval_requests_expire_after_their_time_also_in_another_process() {
+    fn approval_requests_of_an_earlier_process_expire_too() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let first = PendingApprovals::of(&home);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn next_process_announces_only_approval_requests_that_no_receiver_accepted() {
+    fn restarted_server_announces_only_unannounced_approval_requests() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let first = PendingApprovals::of(&home);
@@ -324,7 +324,11 @@ mod tests {
         first.mark_announced("resp_3");
         let next = PendingApprovals::of(&home);
         let open: Vec<String> = next.unannounced().into_iter().map(|record| record.response).collect();
-        assert_eq!(open, ["resp_1"], "an answered request has no file again");
-        assert_eq!(next.stats(3_000).oldest_age, Duration::from_secs(1), "announced requests still wait");
+        assert_eq!(open, ["resp_1"], "an answered request is not announced");
+        assert_eq!(
+            next.stats(3_000).oldest_age,
+            Duration::from_secs(1),
+            "announced requests still wait for an answer"
+        );
     }
 }

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn challenge_names_the_metadata_the_smallest_scope_and_the_reason() {
+    fn challenge_contains_metadata_url_smallest_scope_and_reason() {
         let check = |resource: ProtectedResource, status: u16, code: Option<&str>, expected: Option<&str>| {
             let status = StatusCode::from_u16(status).unwrap();
             let found = resource.challenge(&settings(), status, code);

@@ -355,7 +355,7 @@ fn parts(limit: Option<u64>) -> i128 {
 }
 
 /// Returns the time until `missing` parts ([`PARTS`] per request or token) are refilled, rounded up. It is at most
-/// 24 hours, also for a limit of 0, which never refills.
+/// 24 hours, even for a limit of 0, which never refills.
 fn refill_time(missing: i128, limit: u64) -> Duration {
     const LONGEST: Duration = Duration::from_hours(24);
     let millis =
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_charged_at_the_end_of_a_response_and_only_new_responses_are_refused() {
+    fn token_limit_counts_ended_responses_and_refuses_only_new_ones() {
         let (limits, start) = (RateLimits::default(), Instant::now());
         let at = |kind, seconds| limits.admit("k", LIMITS, kind, start + Duration::from_secs(seconds));
         assert_eq!(refused(&at(RequestKind::StartsResponse, 0)), None);
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn key_at_its_cost_limit_waits_for_the_next_month_and_an_unreadable_cost_is_refused() {
+    fn key_is_refused_if_its_monthly_cost_is_at_the_limit_or_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let limits = RateLimits::of(&home);

@@ -43,7 +43,7 @@ pub(crate) fn seal(store: &SealKeyStore, owner: &Principal, text: &[u8], now_ms:
     Ok(format!("{MARK}.{}.{}", key.id, URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-/// Decrypts a text that [`seal`] encrypted for the same owner.
+/// Decrypts a text that [`seal`] encrypted for this owner.
 pub(crate) fn open(store: &SealKeyStore, owner: &Principal, text: &str) -> Result<Vec<u8>, UnsealError> {
     let mut parts = text.split('.');
     let (Some(MARK), Some(id), Some(bytes), None) = (parts.next(), parts.next(), parts.next(), parts.next())
@@ -81,13 +81,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sealed_text_is_decrypted_only_unchanged_and_only_for_its_owner() {
+    fn sealed_text_is_decrypted_only_if_unchanged_and_for_its_owner() {
         let directory = tempfile::tempdir().unwrap();
         let store = SealKeyStore::of(&Home::at(directory.path()));
         let owner = Principal::new("acme", "ann", "key_1");
         let sealed = seal(&store, &owner, b"the summary", 5).unwrap();
         assert!(!sealed.contains("summary") && sealed.starts_with("haft1."), "{sealed}");
-        assert_ne!(sealed, seal(&store, &owner, b"the summary", 5).unwrap(), "each has a nonce of its own");
+        assert_ne!(
+            sealed,
+            seal(&store, &owner, b"the summary", 5).unwrap(),
+            "each encryption uses a new nonce"
+        );
         assert_eq!(open(&store, &owner, &sealed).unwrap(), b"the summary");
         let other_key = Principal::new("acme", "ann", "key_2");
         assert_eq!(open(&store, &other_key, &sealed).unwrap(), b"the summary");
@@ -113,7 +117,7 @@ mod tests {
         let year_ms = 365 * 24 * 3_600_000;
         let (old, new) =
             (seal(&store, &owner, b"old", 5).unwrap(), seal(&store, &owner, b"new", 5 + year_ms).unwrap());
-        assert_ne!(old.split('.').nth(1), new.split('.').nth(1), "another key");
+        assert_ne!(old.split('.').nth(1), new.split('.').nth(1), "a year later, the store uses a new key");
         assert_eq!(open(&store, &owner, &old).unwrap(), b"old");
         assert_eq!(open(&store, &owner, &new).unwrap(), b"new");
     }

@@ -180,8 +180,8 @@ impl ConfigReloads {
         self
     }
 
-    /// Uses the new files for runs that start from now on, and for the calls of MCP clients. Returns their warnings. If an agent or a skill has an error
-    /// that it did not have before, keeps all old files and returns the errors.
+    /// Uses the new files for later runs and for later calls of MCP clients, and returns the warnings about the files.
+    /// If an agent or a skill has an error that it did not have before, keeps all old files and returns the errors.
     pub async fn apply(&self, files: ReloadedFiles) -> Result<Vec<String>, Vec<String>> {
         let ReloadedFiles { config, agents, skills, gateway } = files;
         let mut errors = agents.new_errors(&self.state.agents.get());

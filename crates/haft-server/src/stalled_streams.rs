@@ -269,7 +269,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn http2_connection_without_streams_stays_open_while_data_is_written() {
-        assert_eq!(seconds_until_closed(17).await, 1, "pings are no progress");
+        assert_eq!(seconds_until_closed(17).await, 1, "pings do not count as progress");
         assert_eq!(seconds_until_closed(16 << 10).await, 6);
     }
 

@@ -77,7 +77,7 @@ impl AccessTokens {
         read(&self.trusted().settings)
     }
 
-    /// Returns true if a credential is an access token. API keys contain no dots.
+    /// Returns true if a credential has the form of an access token. An API key does not, because it contains no dots.
     pub(crate) fn reads(&self, credential: &str) -> bool {
         !self.trusted().keys.is_empty() && credential.split('.').count() == 3
     }

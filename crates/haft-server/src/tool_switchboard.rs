@@ -63,7 +63,7 @@ impl ToolSwitchboard {
         blocking(move || store.load()).await
     }
 
-    /// Stores the new position, then applies it to all calls that start from now on.
+    /// Stores the new position, then applies it to all later calls.
     pub(crate) async fn set(
         &self,
         target: SwitchTarget,
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_tool_is_turned_on_by_its_name_and_never_turned_off() {
+    fn missing_tool_can_be_turned_on_but_not_off() {
         let mut switches = StoredSwitches { tools: vec![tool("add"), tool("look")], groups: Vec::new() };
         let missing = || SwitchTarget::MissingTool { name: "docs__add".into() };
         change(&mut switches, missing(), SwitchPosition::On, by());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn full_switch_file_accepts_no_further_tool_but_can_turn_tools_on() {
+    fn full_switch_file_allows_turning_tools_on_but_not_off() {
         let tools: Vec<TurnedOffTool> = (0..SWITCHES_MAX).map(|number| tool(&format!("t{number}"))).collect();
         let full = StoredSwitches { tools: tools.clone(), groups: Vec::new() };
         assert!(check_count(&full, SwitchPosition::Off).is_err());

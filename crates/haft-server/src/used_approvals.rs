@@ -21,8 +21,8 @@ const APPROVALS_MAX: usize = 100_000;
 pub(crate) struct UsedApprovals {
     store: UsedApprovalStore,
     approvals_max: usize,
-    /// The number of marks; `None` until the marks are counted. Concurrent uses hold this lock, so the number stays
-    /// below the maximum.
+    /// The number of stored approvals; `None` until they are counted. Each use holds this lock, so that concurrent uses
+    /// do not exceed the maximum.
     count: Arc<Mutex<Option<usize>>>,
 }
 
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_is_used_once_unless_the_run_did_not_start() {
+    fn approval_is_used_once_unless_its_run_did_not_start() {
         let directory = tempfile::tempdir().unwrap();
         let open = || UsedApprovals::of(&Home::at(directory.path()));
         let used = open();
@@ -155,7 +155,10 @@ mod tests {
         open().begin(&ids([3]), 10, 1).unwrap().keep();
         let marks = std::fs::read_dir(Home::at(directory.path()).data().join("approvals-used")).unwrap();
         for name in marks.map(|entry| entry.unwrap().file_name()) {
-            assert!(!name.to_string_lossy().contains("00000000"), "the name shows an id: {name:?}");
+            assert!(
+                !name.to_string_lossy().contains("00000000"),
+                "the file name contains an approval id: {name:?}"
+            );
         }
     }
 

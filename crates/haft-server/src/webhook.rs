@@ -240,6 +240,6 @@ mod tests {
         let body: Value = serde_json::from_str(&event.body).unwrap();
         assert_eq!(body["timestamp"], "1970-01-01T00:00:01Z");
         assert_eq!(body["data"]["expires_at"], "1970-01-01T00:01:01Z");
-        assert!(!event.body.contains("\"k\""), "the key of the client is not its receiver's business");
+        assert!(!event.body.contains("\"k\""), "the event does not contain the key of the client");
     }
 }

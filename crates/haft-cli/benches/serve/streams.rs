@@ -43,7 +43,7 @@ pub(crate) fn measure(dir: &Path) -> bool {
     is_kept
 }
 
-/// Raises the soft limit on open files to the hard limit, also for the child processes, and returns the limit.
+/// Raises the soft limit on open files to the hard limit, which child processes inherit, and returns the limit.
 fn raise_file_limit() -> usize {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -103,7 +103,7 @@ impl BenchStreams {
     fn measure(&self, dir: &Path) -> bool {
         let most = self.count + OTHER_FILES;
         let serve = json!({"maxRuns": most, "maxWaitingRuns": most, "maxConnections": most});
-        // The first piece contains the first words, and the next piece follows after the measurement.
+        // The first chunk contains the first words, and the next chunk follows after the measurement.
         let pace = json!({"chunkBytes": 600, "betweenMilliseconds": 110_000});
         let text = "Some words arrive at once, and the others much later. ".repeat(2);
         let script = json!({"steps": [{"say": [{"text": text}], "pace": pace}]});

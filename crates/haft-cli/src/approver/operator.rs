@@ -72,7 +72,7 @@ impl Approver for OperatorTerminal {
     }
 }
 
-/// A question on the terminal. If it is dropped without an answer, the operator must not answer it any more.
+/// A question on the terminal. If it is dropped without an answer, the operator can no longer answer it.
 struct OpenPrompt {
     is_answered: bool,
 }

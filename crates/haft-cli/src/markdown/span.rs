@@ -1,11 +1,11 @@
-//! The next piece inside a line: plain words, or text between two markers.
+//! The next span inside a line: plain words, or text between two markers.
 
 use super::{BOLD, PLAIN, TextCompleteness};
 
 const ITALIC: &str = "\x1b[3m";
 const CODE: &str = "\x1b[36m";
 
-/// A piece of a line: plain words, or text between two markers.
+/// A part of a line: plain words, or text between two markers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum MarkdownSpan<'a> {
     Words(&'a str),
@@ -15,7 +15,7 @@ pub(super) enum MarkdownSpan<'a> {
 }
 
 impl<'a> MarkdownSpan<'a> {
-    /// Returns the length in bytes of the first piece, and the piece; `None` while more text is needed to decide.
+    /// Returns the length in bytes of the first span, and the span; `None` while more text is needed to decide.
     pub(super) fn of(text: &'a str, before: char, rest: TextCompleteness) -> Option<(usize, Self)> {
         let words = text.find(['\n', '*', '_', '`', '\\']).unwrap_or(text.len());
         if words > 0 {
@@ -28,7 +28,7 @@ impl<'a> MarkdownSpan<'a> {
         }
     }
 
-    /// Appends the piece to the output, and restores `style`, the style of the line, after it.
+    /// Appends the span to the output, and restores `style`, the style of the line, after it.
     pub(super) fn show(&self, style: &str, shown: &mut String) {
         match self {
             MarkdownSpan::Words(words) => shown.push_str(words),

@@ -22,7 +22,7 @@ fn check(text: &str, expected: &str) {
         shown.replace("\x1b[3m", "<i>").replace("\x1b[36m", "<code>").replace("\x1b[1;3m", "<bi>")
     };
     assert_eq!(named(whole(text)), expected, "whole: {text:?}");
-    assert_eq!(named(in_pieces(text)), expected, "in pieces: {text:?}");
+    assert_eq!(named(in_pieces(text)), expected, "in chunks: {text:?}");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn unclosed_mark_is_flushed_at_the_byte_limit() {
     assert_eq!(markdown.push(&format!("**{long}")), format!("**{long}"));
 }
 
-/// The search for the end of a marker has the same limit for a complete text as for a text that arrives in pieces.
+/// The search for the end of a marker has the same limit for a complete text as for a text that arrives in chunks.
 #[test]
 fn spans_over_the_limit_render_equally_whole_or_streamed() {
     for letter in ["x", "ü", "字"] {
@@ -107,7 +107,7 @@ proptest! {
         prop_assert_eq!(letters(&plain), letters(&text));
     }
 
-    /// Checks that a table that arrives in pieces looks like one that arrives at once.
+    /// Checks that a table that arrives in chunks looks like one that arrives at once.
     #[test]
     fn table_renders_equally_whole_or_streamed(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
         prop_assert_eq!(whole(&text), in_pieces(&text));

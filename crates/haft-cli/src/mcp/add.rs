@@ -187,7 +187,7 @@ fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<()
     };
     if let (Some(transport), false) = (transport, fits) {
         return Err(format!(
-            "--transport {} does not fit the URL `{address}`\nhint: omit --transport",
+            "--transport {} does not match the URL `{address}`\nhint: omit --transport",
             transport.key()
         ));
     }

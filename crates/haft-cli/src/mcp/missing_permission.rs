@@ -73,7 +73,8 @@ const NOT_PERMITTED: [&str; 2] = ["operation not permitted", "eperm"];
 /// Words that occur in lines about sockets.
 const OF_SOCKETS: [&str; 4] = ["socket", "connect", "dial unix", "af_unix"];
 
-/// The number of lines before a refusal that may name its object. A traceback, for example, ends with the refusal.
+/// The maximum number of lines before a refusal in which haft looks for the refused path. A traceback, for example,
+/// ends with the refusal.
 const LINES_BEFORE: usize = 4;
 
 /// Finds the first refusal that names a path or a socket. `is_directory` checks the file system.

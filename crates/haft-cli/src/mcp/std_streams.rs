@@ -168,6 +168,6 @@ mod tests {
         let flags = rustix::fs::fcntl_getfl(&ours).unwrap();
         assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "another process may share the socket");
         drop(theirs);
-        assert_eq!(input.read(&mut buffer).await.unwrap(), 0, "the end of the input");
+        assert_eq!(input.read(&mut buffer).await.unwrap(), 0, "the stream reports the end of the input");
     }
 }

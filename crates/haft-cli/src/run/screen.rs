@@ -124,12 +124,12 @@ impl RunScreen {
         Self { words, moves, output: Arc::clone(output), meter, network, state: Mutex::default() }
     }
 
-    /// Shows the spent part of the budget from now on.
+    /// Sets the meter of the budget, so that the status line shows the spent part.
     pub(super) fn show_budget(&self, meter: &Arc<Meter>) {
         let _ = self.meter.set(Arc::downgrade(meter));
     }
 
-    /// Sets the network access of commands, so that failures without network are explained from now on.
+    /// Sets the network access of commands, so that the screen can explain failures without network.
     pub(super) fn set_network(&self, access: ResourceAccess) {
         let _ = self.network.set(access);
     }
@@ -250,7 +250,8 @@ impl RunScreen {
         }
     }
 
-    /// Ends the wait for the model when its text appears, because the text needs the row of the status line.
+    /// Updates what the status line shows about the model request. Clears it when streamed text appears, because the
+    /// text needs this row, and when the reply ends.
     fn follow_reply(&self, state: &mut ScreenState, event: &ModelEvent) {
         match event {
             ModelEvent::PartStarted { part: PartStart::Reasoning, .. } => {

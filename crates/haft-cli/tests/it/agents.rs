@@ -91,8 +91,15 @@ fn calls_and_tokens_of_nested_agents_are_counted_once() {
         run(&tree, script, &["--tree", "--output-format", "json", "@lead.md", "LEAD on"]).expect_code(0);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&said["answer"], &said["turns"]), (&"It is 42.".into(), &2.into()));
-    assert_eq!((&said["tool_calls"], &said["requests"]), (&4.into(), &7.into()), "two agents, two tools");
-    assert_eq!(said["usage"]["input_tokens"], 250, "two of a hundred, five of ten: {said}");
+    assert_eq!(
+        (&said["tool_calls"], &said["requests"]),
+        (&4.into(), &7.into()),
+        "the run has two calls to agents and two calls to tools"
+    );
+    assert_eq!(
+        said["usage"]["input_tokens"], 250,
+        "two requests have 100 input tokens each, and five have 10: {said}"
+    );
     for line in ["1-1 agent__researcher", "1-1.1-1 agent__reader", "1-1.1-1.1-1 read", "1-1.1-1.2-1 bash"] {
         assert!(ran.stderr.contains(line), "{line}\n{}", ran.stderr);
     }
@@ -202,7 +209,7 @@ fn interrupt_cancels_all_sub_agents() {
     assert_eq!(said["finish"], "aborted");
     eventually("the command is gone", || processes_with(&marker).is_empty());
     let cancelled = accounting(&tree).iter().filter(|line| line["error_kind"] == "cancelled").count();
-    assert_eq!(cancelled, 3, "the command and both agents");
+    assert_eq!(cancelled, 3, "the call of the command and both calls to agents are cancelled");
 }
 
 #[test]
@@ -244,7 +251,7 @@ fn budget_covers_agent_and_its_sub_agents() {
         run(&tree, self::script([("LEAD", lead), ("HELP", helper)]), &["@lead.md", "LEAD"]).expect_code(0);
     assert!(ran.stderr.contains("✓ helper: current_date"), "{}", ran.stderr);
     let made = accounting(&tree).iter().filter(|line| line["tool"] == "current_date").count();
-    assert_eq!(made, 1, "none in the first run, one of two in the second");
+    assert_eq!(made, 1, "the budget allows no call in the first run, and one of two in the second");
 }
 
 #[test]
@@ -505,7 +512,7 @@ fn routing_lets_fast_model_choose_the_model() {
             .map(|request| request.body["model"].as_str().unwrap().to_owned())
             .collect();
         assert_eq!(asked, expected, "{word} {words:?}");
-        assert_eq!(said["requests"], expected.len(), "what it cost to choose is on the bill");
+        assert_eq!(said["requests"], expected.len(), "the request that chooses the model is counted");
     };
     check("fast", &["--route"], &["small", "small"]);
     check("complex", &["--route"], &["small", "large"]);
@@ -668,7 +675,7 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
 }
 
 /// The scripted server answers three kinds of requests, which it recognises by a text in each: requests of the run, of
-/// the reader of pieces, and of the reader that searches.
+/// the reader of chunks, and of the reader that searches.
 #[test]
 fn stored_output_is_answered_by_reader_model() {
     let tree = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);

@@ -30,7 +30,7 @@ fn call(tree: &TestTree, flags: &[&str], command: &str) -> HaftCommand {
 
 const QUESTION: &str = "allow? [y] once";
 
-/// Returns true if haft asks about the call. The answer is no.
+/// Returns true if haft asks about the call. Answers every question with no.
 fn prompts_for_approval(tree: &TestTree, flags: &[&str], command: &str) -> bool {
     let mut run = call(tree, flags, command).on_terminal();
     let mut asked = false;
@@ -59,20 +59,32 @@ fn approved_prefix_allows_no_other_command() {
     let tree = tree();
     let shown = at_a_terminal(&tree, &[], "git status", "p");
     assert!(shown.contains(QUESTION) && shown.contains("[p] always `git status *`"), "{shown}");
-    assert!(!prompts_for_approval(&tree, &[], "git status --short"), "it is remembered");
+    assert!(
+        !prompts_for_approval(&tree, &[], "git status --short"),
+        "the approved prefix covers the command"
+    );
     for other in ["git push --force", "git status && git push --force", "git status > x", "git $X"] {
         assert!(prompts_for_approval(&tree, &[], other), "{other}");
     }
-    assert!(prompts_for_approval(&tree, &["--mode", "network"], "git status"), "a wider mode");
-    assert!(prompts_for_approval(&tree, &["--network", "allow"], "git status"), "with network");
+    assert!(
+        prompts_for_approval(&tree, &["--mode", "network"], "git status"),
+        "haft asks again in a less restrictive mode"
+    );
+    assert!(
+        prompts_for_approval(&tree, &["--network", "allow"], "git status"),
+        "haft asks again if the command has network access"
+    );
     std::fs::create_dir(tree.path("ws/below")).unwrap();
-    assert!(prompts_for_approval(&tree, &["--workspace", "below"], "git status"), "another workspace");
+    assert!(
+        prompts_for_approval(&tree, &["--workspace", "below"], "git status"),
+        "haft asks again in another workspace"
+    );
     let denied = tree.haft(&["call", "bash", &bash("git push")]).output().expect_code(4);
     assert!(denied.stderr.contains("no user is available"), "{}", denied.stderr);
     let ran = tree.haft(&["call", "bash", &bash("git status; true")]).output().expect_code(0);
     assert!(
         !ran.stderr.contains("no user is available"),
-        "without a terminal a grant counts too: {}",
+        "a grant also applies without a terminal: {}",
         ran.stderr
     );
 }
@@ -85,7 +97,10 @@ fn exact_and_rule_approvals_are_stored_per_workspace() {
         assert!(!prompts_for_approval(&tree, &[], covered), "{key}");
         assert_eq!(list(&tree)[0]["scope"], scope);
         std::fs::create_dir(tree.path("ws/below")).unwrap();
-        assert!(prompts_for_approval(&tree, &["--workspace", "below"], covered), "{key}: another workspace");
+        assert!(
+            prompts_for_approval(&tree, &["--workspace", "below"], covered),
+            "{key}: haft asks again in another workspace"
+        );
     }
 }
 
@@ -128,7 +143,7 @@ fn approvals_are_listed_explained_and_revoked() {
     }
     let revoked = tree.haft(&["approvals", "revoke", &id[..8]]).output().expect_code(0);
     assert_eq!(revoked.stdout, format!("revoked {}  git status *\n", &id[..8]));
-    assert!(prompts_for_approval(&tree, &[], "git status"), "a revoked approval asks again");
+    assert!(prompts_for_approval(&tree, &[], "git status"), "haft asks again after the approval is revoked");
     at_a_terminal(&tree, &[], "git status", "e");
     at_a_terminal(&tree, &[], "git log", "r");
     let all = tree.haft(&["approvals", "revoke", "--all", "--json"]).output().expect_code(0);
@@ -164,7 +179,7 @@ fn old_format_exact_approval_still_applies() {
 }
 
 #[test]
-fn unwritable_grant_store_causes_a_warning_and_the_call_still_runs() {
+fn call_runs_with_a_warning_if_its_grant_cannot_be_stored() {
     let tree = tree();
     tree.file("home/data/grants", "in the way");
     let shown = at_a_terminal(&tree, &[], "git --version", "e");
@@ -232,7 +247,7 @@ fn pasted_text_that_begins_with_a_key_allows_nothing() {
 }
 
 #[test]
-fn approval_question_shows_edits_as_a_diff_and_look_alike_letters_as_escapes() {
+fn approval_question_shows_edits_as_a_diff_and_escapes_look_alikes() {
     let tree = tree();
     tree.file("ws/a", "one\ntwo\n");
     let edit = json!({"file_path": "a", "old_string": "one\ntwo", "new_string": "1\n\u{202e}2"});

@@ -154,7 +154,7 @@ fn ask_reads_question_from_stdin_and_attaches_images() {
     assert!(ran.expect_code(42).stderr.contains("the image format is unknown"));
     let recording = ["ask", "-m", "anthropic/m", "--record", "r.jsonl", "--image", "nowhere", "x"];
     haft(&tree, &server, &recording).output().expect_code(42);
-    assert!(!tree.path("ws/r.jsonl").exists(), "a recording of nothing is in the way of the next");
+    assert!(!tree.path("ws/r.jsonl").exists(), "a failed command leaves no recording");
     assert_eq!(server.requests().len(), 1);
 }
 
@@ -210,7 +210,9 @@ fn interrupt_closes_model_connection() {
     send_signal(child.id(), libc::SIGINT);
     let began = Instant::now();
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    eventually("the server notices", || server.requests()[0].outcome == RequestOutcome::Abandoned);
+    eventually("the server sees that its client disconnected", || {
+        server.requests()[0].outcome == RequestOutcome::Abandoned
+    });
     assert!(began.elapsed().as_secs() < 20);
 }
 
@@ -358,7 +360,7 @@ fn recorded_answer_replays_without_key_or_server() {
     assert_eq!(replay("hi on 2031-05-06").expect_code(0).stdout, "Hello\nthere.\n");
     let other = tree.haft(&["ask", "-m", "gemini/x", "--replay", "r.jsonl", "hi on 2031-05-06"]);
     assert_eq!(other.output().expect_code(0).stdout, "Hello\nthere.\n");
-    assert_eq!(lines(), before, "what is replayed costs nothing");
+    assert_eq!(lines(), before, "a replay adds no usage record");
 
     let missed = replay("ho on 2031-05-06").expect_code(42);
     let expected = "`messages[0].parts[0].text` is `hi on <date>` instead of `ho on <date>`\nhint: ";
@@ -375,7 +377,7 @@ fn unwritable_recording_fails_before_model_request() {
     let words = ["ask", "-m", "ollama/m", "--record", "nowhere/r.jsonl", "hi"];
     let ran = haft(&tree, &server, &words).output().expect_code(42);
     assert!(ran.stderr.contains("nowhere/r.jsonl: ") && ran.stderr.contains("hint: "), "{}", ran.stderr);
-    assert_eq!(server.requests().len(), 0, "nobody was asked");
+    assert_eq!(server.requests().len(), 0, "haft sends no model request");
 }
 
 /// A schema with optional properties. For strict providers, a missing value must be null.
@@ -383,7 +385,7 @@ const PLACE: &str = r#"{"type": "object", "properties": {"city": {"type": "strin
     "floor": {"type": ["integer", "null"]}}, "required": ["city", "floor"]}"#;
 
 #[test]
-fn output_schema_answer_conforms_with_every_provider() {
+fn answer_conforms_to_the_output_schema_with_every_provider() {
     for model in PROVIDERS {
         let tree = here();
         tree.file("ws/place.json", PLACE);
@@ -516,7 +518,7 @@ fn provider_list_shows_which_local_servers_answer() {
         row["serverAnswers"].clone()
     };
     assert_eq!((answers("here"), answers("gone")), (json!(true), json!(false)));
-    assert_eq!(answers("far"), Value::Null, "only local servers are asked");
+    assert_eq!(answers("far"), Value::Null, "haft sends requests only to local servers");
     let text = tree.haft(&["models"]).output().expect_code(0).stdout;
     let row = text.lines().find(|line| line.starts_with("here ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();

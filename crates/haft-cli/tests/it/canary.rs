@@ -129,7 +129,7 @@ fn provider_key_and_headers_are_redacted_in_recording() {
     let question = format!("keep {OURS} and {header} to yourself");
     let run = tree.haft(&["ask", "-m", "work/m", "--record", "r.jsonl", "--system", OURS, &question]);
     let ran = run.env("CANARY", OURS).env("HEADER", header).output().expect_code(0);
-    assert!(ran.stdout.contains(OURS), "the answer itself is the asker's");
+    assert!(ran.stdout.contains(OURS), "the answer on standard output is not redacted");
     let recorded = tree.text("ws/r.jsonl");
     assert!(recorded.contains("[redacted]"), "{recorded}");
     // The recording must not contain the secret split over several deltas either.

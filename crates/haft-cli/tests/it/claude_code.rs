@@ -131,7 +131,7 @@ fn claude_command_sees_neither_the_mcp_servers_nor_their_secrets() {
     assert_eq!(after(asked, "--allowedTools").as_deref(), Some("Read,mcp__haft"));
     assert_eq!(asked["servers"], json!({"mcpServers": {"haft": {"type": "sdk", "name": "haft"}}}));
     assert!(!asked.to_string().contains("canary-token"), "{asked}");
-    assert_eq!(run_directories(&tree), 0, "the directory of the command is gone");
+    assert_eq!(run_directories(&tree), 0, "haft removes the directory of the command");
 }
 
 /// Counts the directories of the command in haft's cache.
@@ -158,7 +158,11 @@ fn claude_code_cannot_change_the_users_configuration() {
         let ran = run.output().expect_code(0);
         let written: Vec<String> = serde_json::from_str(&ran.stdout).unwrap();
         assert_eq!(written, ["own .credentials.json", "own note"], "{mode} {wrapper:?}");
-        assert_eq!(tree.text("user/.claude/.credentials.json"), "{} ", "the login can be renewed");
+        assert_eq!(
+            tree.text("user/.claude/.credentials.json"),
+            "{} ",
+            "the command can renew its credentials"
+        );
         assert_eq!(run_directories(&tree), 0, "{mode}");
     }
 }
@@ -245,7 +249,9 @@ fn claude_code_process_tree_dies_with_haft() {
         send_signal(child.id(), signal);
         child.wait().unwrap();
         let script = tree.path("ws/claude");
-        eventually("nothing of it is left", || processes_with(script.to_str().unwrap()).is_empty());
+        eventually("no process of the command is left", || {
+            processes_with(script.to_str().unwrap()).is_empty()
+        });
     }
 }
 
@@ -355,7 +361,7 @@ fn real_claude_code_uses_the_tools_of_haft_under_its_rules() {
     let words = ["run", "-q", "-m", "claude-code/sonnet", "--tools", "bash", "Make it."];
     let ran = real_with(&tree, &server, &rules, &words).output().expect_code(0);
     assert_eq!(ran.stdout, "Done.\n", "{}", ran.stderr);
-    assert!(tree.exists("ws/kept"), "the rule holds");
+    assert!(tree.exists("ws/kept"), "the rule denies `rm`");
     assert_eq!(tree.text("ws/made"), "seven\n");
     let calls = accounted_calls(&tree);
     assert_eq!(calls, [("bash".to_owned(), None), ("bash".to_owned(), Some("denied".to_owned()))]);

@@ -94,7 +94,7 @@ fn holder(archived: &str, archive: &str, number: usize) -> String {
 /// its end. It does not show that a model would query it: the script makes the query, with the handle in its last
 /// request.
 #[test]
-fn five_hundred_turns_fit_into_any_window_and_the_first_facts_stay_readable() {
+fn run_of_500_turns_fits_any_window_and_keeps_its_first_facts_readable() {
     for window in [8_192, 131_072] {
         let tree = here();
         files(&tree, 500, 4_000);
@@ -148,7 +148,7 @@ fn compacted_conversations_are_valid_in_every_format() {
 }
 
 #[test]
-fn compaction_is_shown_with_the_tokens_before_and_after_and_its_cost_counts() {
+fn compaction_is_shown_with_its_tokens_and_counts_towards_the_cost() {
     let tree = here();
     files(&tree, 20, 1_500);
     let steps = (0..20).map(|number| ScriptStep::say([read(number)]));
@@ -166,7 +166,11 @@ fn compaction_is_shown_with_the_tokens_before_and_after_and_its_cost_counts() {
     let asked = events.iter().filter(|event| event["type"] == "model_finished").count();
     let summaries = inputs(&tree, "summarized");
     assert_eq!(asked, 21 + summaries, "each request for a summary is an attempt of the run");
-    assert!(!ran.stdout.contains("Some files were read"), "the summary is no answer: {}", ran.stdout);
+    assert!(
+        !ran.stdout.contains("Some files were read"),
+        "the summary is not printed as an answer: {}",
+        ran.stdout
+    );
     let drawn = tree.haft(&["sessions", "show", "last"]).output().expect_code(0).stdout;
     assert!(
         drawn.contains("compacted the context from ") && drawn.contains(" old messages summarized"),
@@ -243,7 +247,7 @@ fn one_summary() -> Vec<ScriptStep> {
 }
 
 #[test]
-fn run_killed_at_any_journal_line_of_a_compaction_repeats_only_its_pending_request() {
+fn run_killed_during_a_compaction_repeats_only_its_pending_request() {
     let tree = here();
     files(&tree, TURNS, 500);
     let whole = server(8_192, one_summary(), vec![ScriptStep::text("Files were read."); 9]);
@@ -277,7 +281,7 @@ fn run_killed_at_any_journal_line_of_a_compaction_repeats_only_its_pending_reque
             assert_eq!(
                 asked,
                 inputs(&tree, "summarized") - summarized,
-                "{case}: no summary is asked for twice"
+                "{case}: haft requests each summary once"
             );
             if summarized == 0 && count("archived") > 0 && kept > first {
                 assert!(is_summary(&requests[0].raw), "{case}: only the pending request is repeated");

@@ -124,7 +124,7 @@ fn command_cannot_rename_a_file() {
 }
 
 #[test]
-fn command_cannot_link_a_file() {
+fn command_cannot_write_outside_through_a_link() {
     DEGRADED
         .attempt(r#"ln "$outside/file" hard && echo x > hard; ln -s "$outside" soft; echo x > soft/file"#);
 }

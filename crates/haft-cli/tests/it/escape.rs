@@ -80,7 +80,10 @@ impl EscapeTrial<'_> {
             let free = self.arena(user);
             let before = self.snapshot(&free);
             let ran = free.unconfined(&whole(&free, script));
-            assert!(before != self.snapshot(&free), "does nothing even when free, as {user:?}: {ran:?}");
+            assert!(
+                before != self.snapshot(&free),
+                "without the sandbox, the script changes nothing, as {user:?}: {ran:?}"
+            );
             self.confined(user, script);
             // One attempt moves the whole test directory to a path that the usual clean-up does not remove.
             let _ = std::fs::remove_dir_all(free.root().with_extension("moved"));
@@ -92,7 +95,10 @@ impl EscapeTrial<'_> {
         for user in users() {
             let free = self.arena(user);
             let ran = free.unconfined(&whole(&free, script));
-            assert!(ran.stdout.contains(CANARY), "shows nothing even when free, as {user:?}: {ran:?}");
+            assert!(
+                ran.stdout.contains(CANARY),
+                "without the sandbox, the script shows no secret, as {user:?}: {ran:?}"
+            );
             let ran = self.confined(user, script);
             assert!(!ran.stdout.contains(CANARY) && !ran.stderr.contains(CANARY), "as {user:?}: {ran:?}");
         }
@@ -158,11 +164,11 @@ impl EscapeTrial<'_> {
 /// Checks that a script ran to its end without errors. A script that failed earlier did not try the escape.
 #[track_caller]
 pub(crate) fn tried(ran: &HaftOutput) {
-    assert!(ran.stdout.ends_with("tried\n"), "the attempt did not run to its end: {ran:?}");
+    assert!(ran.stdout.ends_with("tried\n"), "the script did not run to its end: {ran:?}");
     for mistake in
         ["command not found", "syntax error", "SyntaxError", "NameError", "AttributeError", "ModuleNotFound"]
     {
-        assert!(!ran.stderr.contains(mistake), "the attempt itself is wrong: {ran:?}");
+        assert!(!ran.stderr.contains(mistake), "the script itself has an error: {ran:?}");
     }
 }
 

@@ -176,7 +176,10 @@ fn stored_output_is_readable_only_in_its_session() {
     };
     assert!(ask(question("last 1 lines")).contains(r#""content":"20000\n""#));
     let endless = ask(question("jq def f: f; f"));
-    assert!(endless.contains("is_error\":true"), "not JSON, so refused at once: {endless}");
+    assert!(
+        endless.contains("is_error\":true"),
+        "haft refuses a jq filter for an output that is not JSON: {endless}"
+    );
     drop(input);
     assert!(child.wait().unwrap().success());
     let line = format!("{{\"id\":3,\"tool\":\"tool_output\",\"args\":{{\"handle\":\"{handle}\"}}}}\n");
@@ -213,7 +216,7 @@ fn every_call_is_journaled_and_counted_in_stats() {
     tree.haft(&["call", "no_such_tool"]).output().expect_code(42);
     let journal = tree.text("home/data/accounting.jsonl");
     assert_eq!(journal.lines().count(), 3, "{journal}");
-    assert!(!journal.contains("rm x"), "arguments are told by digest only: {journal}");
+    assert!(!journal.contains("rm x"), "usage records contain only digests of arguments: {journal}");
     let ran = tree.haft(&["stats", "--json"]).output().expect_code(0);
     assert!(
         ran.stdout.contains("\"tool\": \"bash\"") && ran.stdout.contains("\"errors\": 1"),

@@ -58,7 +58,7 @@ fn mcp_add_in_the_home_directory_asks_nothing_and_starts_nothing() {
 }
 
 #[test]
-fn secrets_and_haft_home_stay_hidden_if_the_home_directory_is_the_workspace() {
+fn secrets_and_haft_home_stay_hidden_in_a_home_directory_workspace() {
     let tree = tree();
     let check = |command: &str, succeeds: bool| {
         let ran = call(&tree, &["--allow-home"], command).output();

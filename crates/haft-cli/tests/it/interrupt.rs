@@ -81,7 +81,7 @@ fn interrupt_while_blocked_on_a_fifo_exits() {
     let fifo = tree.path("ws/schema.fifo");
     assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
     let run = haft(&tree, &server, &["--output-schema", "schema.fifo", "go"]);
-    assert!(interrupted(run, "it listens", listens).stdout.is_empty());
+    assert!(interrupted(run, "haft handles the signal", listens).stdout.is_empty());
 }
 
 #[test]
@@ -108,7 +108,10 @@ fn interrupt_during_model_routing_is_journaled() {
     let run = run.env("OPENAI_BASE_URL", &format!("{}/v1", server.url())).env("OPENAI_API_KEY", "k");
     assert_run_not_started(&interrupted(run, "the fast model is asked", |_| server.requests().len() == 1));
     let accounts = tree.text("home/data/accounting.jsonl");
-    assert!(accounts.contains(r#""error_kind":"cancelled""#), "what was asked is accounted for: {accounts}");
+    assert!(
+        accounts.contains(r#""error_kind":"cancelled""#),
+        "the interrupted model request is accounted: {accounts}"
+    );
 }
 
 #[test]
@@ -122,8 +125,14 @@ fn interrupt_during_model_reply_aborts_and_can_be_resumed() {
         let server = ModelServer::start(Script::of([step])).unwrap();
         let words = [&["--output-format", "json"], words, &["go"]].concat();
         let run = haft(&tree, &server, &words);
-        let said = assert_aborted(&interrupted(run, "it is asked", |_| !server.requests().is_empty()));
-        assert_eq!((&said["answer"], &said["answer_json"]), (&Value::Null, &Value::Null), "half is none");
+        let said = assert_aborted(&interrupted(run, "the model gets the request", |_| {
+            !server.requests().is_empty()
+        }));
+        assert_eq!(
+            (&said["answer"], &said["answer_json"]),
+            (&Value::Null, &Value::Null),
+            "an incomplete reply is no answer"
+        );
         tree
     };
     for step in [never(), hangs_after_frames(long, 4)] {
@@ -152,7 +161,8 @@ fn interrupt_after_handoff_aborts_and_can_be_resumed() {
     ]))
     .unwrap();
     let run = haft(&tree, &server, &["--output-format", "json", "@desk.md", "MAY I?"]);
-    let output = interrupted(run, "the second one is asked", |_| server.requests().len() == 2);
+    let output =
+        interrupted(run, "the second agent sends its model request", |_| server.requests().len() == 2);
     assert_eq!(assert_aborted(&output)["requests"], 2);
     let answers =
         ModelServer::start(script([("hands this request", vec![ScriptStep::text("You may.")])])).unwrap();
@@ -187,7 +197,7 @@ fn interrupt_in_sub_agent_kills_command_and_can_be_resumed() {
     assert_aborted(&interrupted(run, "the command runs", |_| !processes_with(&marker).is_empty()));
     eventually("the command is gone", || processes_with(&marker).is_empty());
     assert_session_resumes(&tree, &ModelServer::start(about(ScriptStep::text("ready"))).unwrap(), "all done");
-    assert_eq!(tree.text("ws/marks"), "x\n", "what was done is not done again");
+    assert_eq!(tree.text("ws/marks"), "x\n", "the resumed run does not repeat the call");
 }
 
 #[test]
@@ -271,7 +281,7 @@ fn interrupt_at_any_journal_line_repeats_no_call() {
         let tree = here();
         let server = ModelServer::start(Script::of(steps())).unwrap();
         let mut child = haft(&tree, &server, &["--output-format", "json", "go"]).start();
-        eventually("so much is written", || written(&tree) >= lines);
+        eventually("the journal has this number of lines", || written(&tree) >= lines);
         send_signal(child.id(), libc::SIGINT);
         child.stdin.take();
         let output = child.wait_with_output().unwrap();

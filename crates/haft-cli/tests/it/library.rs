@@ -192,5 +192,5 @@ async fn config_applies_to_tools_registered_later() {
     });
     registry.register(CountingTool(0.into())).unwrap();
     assert_eq!(count(&orchestrator).await.unwrap(), "0");
-    assert_eq!(count(&orchestrator).await.unwrap(), "0", "kept, as the operator says");
+    assert_eq!(count(&orchestrator).await.unwrap(), "0", "the second output comes from the configured cache");
 }

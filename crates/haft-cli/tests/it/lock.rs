@@ -145,7 +145,7 @@ fn model_does_not_see_quarantined_instructions_or_tools() {
 }
 
 #[test]
-fn list_of_searched_sources_withholds_instructions_that_differ_from_the_lock() {
+fn tool_search_omits_instructions_that_differ_from_the_lock() {
     let tree = tree();
     let config = tree.text("home/haft.json").replacen('{', r#"{"toolSearch": "always", "#, 1);
     tree.file("home/haft.json", &config);
@@ -198,7 +198,7 @@ fn unusable_lock_file_stops_every_call_with_the_reason() {
             let refused = tree.haft(command).output().expect_code(42);
             assert!(refused.stderr.contains(reason), "{command:?}: {}", refused.stderr);
         }
-        assert_eq!(tree.text("ws/haft.lock"), text, "nothing was overwritten");
+        assert_eq!(tree.text("ws/haft.lock"), text, "haft does not change the lock file");
     }
 }
 

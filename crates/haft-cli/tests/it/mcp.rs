@@ -112,7 +112,10 @@ fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
     let called = tree.haft(&["call", "-v", "bad__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
     assert_eq!(called.stdout, "echo: hi\n");
     assert!(called.stderr.contains(&format!("unvalidated: \"{reason}")), "{}", called.stderr);
-    assert!(!echo(&tree).expect_code(0).stderr.contains(reason), "a plain call says nothing of it");
+    assert!(
+        !echo(&tree).expect_code(0).stderr.contains(reason),
+        "a call without `-v` prints no warning about the schema"
+    );
 }
 
 /// Without the reduction, one such schema would make the provider refuse every request of the run.
@@ -140,7 +143,10 @@ fn server_with_cached_catalog_starts_on_first_call() {
     tree.haft(&["tools"]).output().expect_code(0);
     let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("current_date", "{}").contains("content"));
-    assert!(processes_with(&marker).is_empty(), "nobody has called it yet");
+    assert!(
+        processes_with(&marker).is_empty(),
+        "the server has no process before the first call to its tools"
+    );
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
     assert!(!processes_with(&marker).is_empty());
     stream.end();
@@ -159,7 +165,7 @@ fn server_environment_has_only_declared_variables() {
     assert!(told.contains("DECLARED") && told.contains("npm_config_registry"), "{told}");
     assert!(!told.contains("SECRET_TOKEN") && !told.contains("HAFT_HOME"), "{told}");
     let cache = tree.path("home/cache/bad");
-    assert!(cache.is_dir(), "its cache was made");
+    assert!(cache.is_dir(), "haft creates the cache directory of the server");
     assert!(!tree.text("home/data/mcp/bad.json").contains("s3cret"));
     assert!(!tree.haft(&["config", "show"]).env("SECRET_TOKEN", "s3cret").output().stdout.contains("s3cret"));
 }
@@ -219,8 +225,8 @@ fn hanging_server_is_restarted_after_tool_timeout() {
     let mut stream = McpCallStream::open(&tree, &["--timeout", "300ms"]);
     assert!(stream.ask("bad__echo", "{}").contains("timed out"));
     let log = || tree.text("home/data/mcp/bad.log");
-    eventually("it is asked, and given up", || log().contains("degraded ► restarting"));
-    eventually("it is up again", || log().matches("starting ► ready").count() == 2);
+    eventually("haft probes the server and then restarts it", || log().contains("degraded ► restarting"));
+    eventually("the server runs again", || log().matches("starting ► ready").count() == 2);
     stream.end();
 }
 
@@ -258,7 +264,9 @@ fn crashed_server_is_restarted_without_repeating_the_call() {
     }
     let lost = stream.ask("bad__slow", "{}");
     assert!(lost.contains("unknown_outcome") && lost.contains("about to fall over"), "{lost}");
-    eventually("it is up again", || stream.ask("bad__echo", r#"{"text":"again"}"#).contains("echo: again"));
+    eventually("the server runs again", || {
+        stream.ask("bad__echo", r#"{"text":"again"}"#).contains("echo: again")
+    });
     stream.end();
 }
 
@@ -295,7 +303,7 @@ fn long_tool_list_is_truncated_and_invalid_tools_skipped() {
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
     configure(&tree, "small-pages", &[], "");
     let ran = tree.haft(&["tools"]).output().expect_code(0);
-    assert_eq!(ran.stdout.matches("bad__tool_").count(), 2_000, "none is lost for being alone on its page");
+    assert_eq!(ran.stdout.matches("bad__tool_").count(), 2_000, "haft lists the tools of all small pages");
 }
 
 #[test]
@@ -317,7 +325,7 @@ fn shutdown_sends_sigterm_before_sigkill() {
     let noted = tree.path("ws/noted");
     configure(&tree, "obeys-term", &["x", noted.to_str().unwrap()], "");
     echo(&tree).expect_code(0);
-    assert_eq!(tree.text("ws/noted"), "ended in good order");
+    assert_eq!(tree.text("ws/noted"), "the server shuts down cleanly");
 }
 
 #[test]
@@ -331,7 +339,7 @@ fn sigterm_shuts_servers_down_cleanly() {
     let _stdin = stream.child.stdin.take();
     send_signal(stream.child.id(), 15);
     assert_eq!(stream.child.wait().unwrap().code(), Some(143));
-    assert_eq!(tree.text("ws/noted"), "ended in good order");
+    assert_eq!(tree.text("ws/noted"), "the server shuts down cleanly");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn tool_output_without_model_truncates_or_pages_by_mode() {
         free.starts_with("(no model is available to answer the question; this is the truncated output)\n1\n"),
         "{free}"
     );
-    assert!(free.ends_with("\n20000\n"), "the end is shown too");
+    assert!(free.ends_with("\n20000\n"), "the truncated output has its last lines");
     assert!(ask("", "full-chunked").ends_with("(page 1 of 4; next: `page 2`)"));
     assert!(ask("page 4", "full-chunked").ends_with("20000\n... (page 4 of 4, the last)"));
     let wrong = session.call("tool_output", &json!({"handle": handle, "mode": "guess"}));
@@ -166,7 +166,7 @@ fn binary_output_is_described_and_can_be_exported() {
     assert!(written.starts_with(b"\x89PNG") && written.len() == 40_024);
     let names: Vec<_> =
         std::fs::read_dir(tree.path("ws")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(names, ["picture.png"], "nothing is left beside it");
+    assert_eq!(names, ["picture.png"], "haft leaves no temporary file");
     tree.directory("ws/directory");
     tree.haft(&["output", &handle, "-o", "directory"]).output().expect_code(42);
     tree.haft(&["output", &handle, "-o", "none/picture.png"]).output().expect_code(42);
@@ -330,7 +330,10 @@ fn tool_output_tool_is_offered_to_every_run_that_stores_outputs() {
         let shown = orchestrator.tools(&haft_engine::ToolFilter::default(), run);
         shown.iter().any(|tool| tool.entry.exposed().as_str() == "tool_output")
     };
-    assert!(is_shown(&run), "it is there before anything is stored, because the list must not change");
+    assert!(is_shown(&run), "the list has `tool_output` from the start, because it must not change");
     assert!(!is_shown(&RunContext::default()));
-    assert!(orchestrator.catalog().resolve("tool_output").is_ok(), "it is there all the same");
+    assert!(
+        orchestrator.catalog().resolve("tool_output").is_ok(),
+        "the catalog has `tool_output` even if a run does not list it"
+    );
 }

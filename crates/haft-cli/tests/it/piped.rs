@@ -49,7 +49,10 @@ fn long_piped_input_is_stored_and_read_through_its_handle() {
     run(&tree, &server, &["Count"]).stdin(lines).output().expect_code(0);
     let body = server.requests()[0].body.to_string();
     assert!(body.contains("line 1\\n") && !body.contains("line 19999"), "{}", body.len());
-    assert!(body.contains("\"name\":\"tool_output\""), "the model can read it: {body}");
+    assert!(
+        body.contains("\"name\":\"tool_output\""),
+        "the request offers `tool_output` to the model: {body}"
+    );
     let begin = body.find("session-").unwrap();
     let handle = &body[begin..begin + "session-/".len() + 72];
     let last = tree.haft(&["output", handle, "last 1 lines"]).output().expect_code(0);
@@ -101,7 +104,7 @@ fn piped_input_is_not_added_to_a_json_request() {
 }
 
 #[test]
-fn a_request_may_be_several_words() {
+fn request_may_be_several_words() {
     let tree = here();
     tree.file("ws/a.md", "You are A.\n");
     let server = server([

@@ -65,7 +65,7 @@ fn daemons_are_killed_when_the_shell_exits() {
                 call(&tree, &[], &format!("{}; echo done", daemon(&sleeper, way))).output().expect_code(0);
             assert_eq!(ran.stdout, "done\n", "{way}");
             assert!(sleeper.left().is_empty(), "{way} as {user:?}");
-            assert!(began.elapsed() < Duration::from_secs(10), "{way} held up the answer");
+            assert!(began.elapsed() < Duration::from_secs(10), "{way} delayed the result");
         }
     }
 }
@@ -178,7 +178,7 @@ fn killing_the_watcher_ends_the_tree_without_namespaces() {
 
 /// The next call removes the control group of a launcher that was killed.
 #[test]
-fn a_killed_launcher_leaves_no_control_group() {
+fn killed_launcher_leaves_no_control_group() {
     let (tree, sleeper) = (TestTree::new(TestUser::Ourselves), SleeperProcess::new());
     let words = ways(&sleeper);
     let words: Vec<&str> = words[1].iter().map(String::as_str).collect();
@@ -207,7 +207,7 @@ fn killing_the_watcher_of_another_user_kills_the_process_tree() {
     let gone = std::panic::catch_unwind(|| eventually("the tree is gone", || sleeper.left().is_empty()));
     let _ = child.kill();
     child.wait().unwrap();
-    assert!(gone.is_ok(), "it outlived its watcher");
+    assert!(gone.is_ok(), "the process tree outlived its watcher");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn orphaned_processes_of_a_command_are_reaped() {
 }
 
 #[test]
-fn kill_of_all_processes_reaches_only_processes_of_the_call() {
+fn command_that_kills_all_processes_reaches_only_those_of_the_call() {
     for user in users() {
         let tree = TestTree::new(user);
         let ran = tree

@@ -48,8 +48,12 @@ fn replay_prints_identical_events_without_side_effects() {
     assert!(text.stdout.starts_with("The answer is long") && text.stderr.is_empty(), "{}", text.stderr);
     let shown = tree.haft(&["replay", "r.jsonl"]).output().expect_code(0).stderr;
     assert!(shown.contains("✓ read a.txt") && shown.contains("✗ no_such_tool"), "{shown}");
-    assert!(!tree.exists("ws/marks"), "nothing is done again");
-    assert_eq!(std::fs::read_dir(tree.path("home/data/sessions")).unwrap().count(), 1, "and nothing is kept");
+    assert!(!tree.exists("ws/marks"), "a replay makes no call");
+    assert_eq!(
+        std::fs::read_dir(tree.path("home/data/sessions")).unwrap().count(),
+        1,
+        "a replay stores no session"
+    );
 }
 
 #[test]

@@ -83,7 +83,11 @@ fn every_report_format_works_by_tool_and_xml_on_every_api() {
                     "{model} {by} {format}: {text}"
                 );
             }
-            assert_eq!(server.requests().len(), 2 + 2 * reports().len(), "{model} {by}: each is told once");
+            assert_eq!(
+                server.requests().len(),
+                2 + 2 * reports().len(),
+                "{model} {by}: haft rejects each invalid report once"
+            );
         }
     }
 }

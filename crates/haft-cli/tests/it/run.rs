@@ -252,17 +252,17 @@ fn stream_json_events_match_documentation_and_schema() {
     for (types, fields) in &documented {
         for name in types {
             let found: Vec<&Value> = events.iter().filter(|event| event["type"] == **name).collect();
-            assert!(!found.is_empty(), "{name} is documented and was not seen");
+            assert!(!found.is_empty(), "the run emits no documented event {name}");
             for event in found {
                 let written: Vec<&String> = event.as_object().unwrap().keys().collect();
                 let common = |key: &&&String| !["type", "session", "turn"].contains(&key.as_str());
                 let known =
                     |key: &String| fields.contains(key) || name == "result" && words(section).contains(key);
                 let unknown: Vec<_> = written.iter().filter(common).filter(|key| !known(key)).collect();
-                assert!(unknown.is_empty(), "{name}: not documented: {unknown:?}");
+                assert!(unknown.is_empty(), "{name} has undocumented fields: {unknown:?}");
                 let is_exact = !["note", "result", "run_finished"].contains(&name.as_str());
                 let missing = fields.iter().find(|field| is_exact && !written.contains(field));
-                assert_eq!(missing, None, "{name}: documented and not written");
+                assert_eq!(missing, None, "{name} lacks a documented field");
                 assert!(
                     event["session"].is_string() && (event["turn"].is_u64() || name == "result"),
                     "{event}"
@@ -272,7 +272,7 @@ fn stream_json_events_match_documentation_and_schema() {
     }
     let all: Vec<&String> = documented.iter().flat_map(|(types, _)| types).collect();
     let unknown = events.iter().find(|event| !all.iter().any(|name| event["type"] == ***name));
-    assert_eq!(unknown, None, "an event that is not documented");
+    assert_eq!(unknown, None, "the run emits an undocumented event");
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl DowngradeCounts {
         if let Err(problem) = schema_check::judge(schema_use_of(grammar), &down.schema) {
             panic!("{grammar:?}: {problem}\nof {original}");
         }
-        assert_eq!(down, downgrade(original, grammar), "always the same");
+        assert_eq!(down, downgrade(original, grammar), "a downgrade always has the same result");
         self.losing += usize::from(!down.losses.is_empty());
         let as_json_schema = without_nullable(&down.schema);
         let told = jsonschema::options().should_validate_formats(true).build(&as_json_schema).unwrap();
@@ -144,14 +144,18 @@ fn schema_use_of(grammar: SchemaDialect) -> schema_check::SchemaUse {
     }
 }
 
-/// Returns true if the tool accepts arguments that its grammar accepts. If not, the downgrade must have removed a
-/// constraint, and the model gets an error that explains the problem.
+/// Returns true if the original schema accepts arguments that the downgraded schema accepts. If it does not, checks
+/// that the downgrade reported a removed constraint, and that the error explains the problem.
 fn fits(original: &Value, down: &DowngradedSchema, arguments: &Value) -> bool {
     let parsed = RawArguments::from_value(arguments).parse(&ArgumentLimits::default()).unwrap();
     match Schema::compile(original).validate(parsed) {
         Ok(_) => true,
         Err(error) => {
-            assert!(!down.losses.is_empty(), "{arguments} was never said to be wrong: {}", down.schema);
+            assert!(
+                !down.losses.is_empty(),
+                "the downgrade reports no loss, but the tool rejects {arguments}: {}",
+                down.schema
+            );
             assert!(error.message.len() > 20, "{error}");
             false
         }

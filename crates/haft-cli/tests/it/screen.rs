@@ -243,7 +243,7 @@ fn retry_line_states_the_reason_and_the_delay() {
 }
 
 #[test]
-fn a_long_call_shows_its_newest_line_of_output() {
+fn long_call_shows_its_newest_line_of_output() {
     let tree = here();
     let wait = "echo step one; until test -e go; do sleep 0.05; done; echo step two";
     let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
@@ -251,11 +251,14 @@ fn a_long_call_shows_its_newest_line_of_output() {
     run.wait_for("│ step one");
     tree.file("ws/go", "");
     let seen = text(&screen(run.finish().expect_code(0).stdout.as_bytes()));
-    assert!(!seen.contains("step one\n") && !seen.contains('│'), "only the status line has it: {seen}");
+    assert!(
+        !seen.contains("step one\n") && !seen.contains('│'),
+        "only the status line shows the output: {seen}"
+    );
 }
 
 #[test]
-fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
+fn interrupt_shows_the_partial_output_and_leaves_clean_lines() {
     let tree = here();
     let wait = "echo half done; sleep 300";
     let server = server([ScriptStep::call("bash", json!({ "command": wait })), ScriptStep::text("done")]);
@@ -274,7 +277,7 @@ fn an_interrupt_shows_the_partial_output_and_leaves_clean_lines() {
 }
 
 #[test]
-fn sandbox_refusal_names_the_option_that_allows_it_once() {
+fn hint_about_a_sandbox_refusal_is_printed_once() {
     let tree = here();
     let file = tree.path("outside/x");
     let write = || ScriptStep::call("write", json!({"file_path": file, "content": ""}));

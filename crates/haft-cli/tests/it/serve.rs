@@ -62,7 +62,10 @@ fn first_start_prints_a_working_api_key_once() {
     let listed = tree.haft(&["keys", "list", "--json"]).output().expect_code(0);
     let id = serde_json::from_str::<Value>(&listed.stdout).unwrap()[0]["id"].as_str().unwrap().to_owned();
     tree.haft(&["keys", "revoke", &id]).output().expect_code(0);
-    assert!(get(&address, "/v1/models", key).starts_with("HTTP/1.1 401"), "a revoked key ends at once");
+    assert!(
+        get(&address, "/v1/models", key).starts_with("HTTP/1.1 401"),
+        "the server refuses a revoked key at once"
+    );
     let created = tree.haft(&["keys", "create", "laptop"]).output().expect_code(0);
     assert!(get(&address, "/v1/models", created.stdout.trim()).starts_with("HTTP/1.1 200"));
     assert!(!stop(child).contains("API key"), "the key is shown once");
@@ -125,7 +128,7 @@ fn server_raises_its_limit_of_open_files_and_warns_if_it_stays_too_low() {
 }
 
 #[test]
-fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid() {
+fn sighup_reloads_the_configuration_unless_the_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
     let admin = admin.expect_code(0).stdout.trim().to_owned();
@@ -140,7 +143,7 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
     eventually("the new configuration is in use", || models().contains("openai/second"));
     config(r#"{"models": {"default": 7}}"#);
     send_signal(child.id(), libc::SIGHUP);
-    eventually("the bad file is counted", || {
+    eventually("the metrics count the invalid file", || {
         has_counted(r#"haft_config_reloads_total{outcome="refused"} 1"#)
     });
     assert!(models().contains("openai/second") && has_counted(r#"{outcome="ok"} 1"#), "{}", models());
@@ -149,7 +152,7 @@ fn sighup_reloads_the_configuration_and_keeps_the_old_one_if_the_file_is_invalid
 }
 
 #[test]
-fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() {
+fn sighup_reloads_agents_and_skills_unless_a_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
     let admin = admin.expect_code(0).stdout.trim().to_owned();
@@ -186,11 +189,11 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
     send_signal(child.id(), libc::SIGHUP);
     let refusals = |count: u32| {
         let row = format!(r#"haft_config_reloads_total{{outcome="refused"}} {count}"#);
-        eventually("the bad file is counted", || reply("/metrics").contains(&row));
+        eventually("the metrics count the invalid file", || reply("/metrics").contains(&row));
     };
     refusals(1);
     assert!(has("/api/v1/agents", "Second agent.") && has("/api/v1/skills", "Second skill."));
-    assert!(!has("/v1/models", "openai/third"), "no file is replaced alone");
+    assert!(!has("/v1/models", "openai/third"), "an invalid file prevents the reload of all files");
     agent("helper", "Third agent.");
     tree.file("home/skills/notes/SKILL.md", "---\nname: [\n---\nx\n");
     send_signal(child.id(), libc::SIGHUP);
@@ -208,7 +211,7 @@ fn sighup_reloads_agents_and_skills_and_keeps_all_old_files_if_one_is_invalid() 
 }
 
 #[test]
-fn sighup_ends_the_trust_in_an_issuer_that_is_not_configured_any_more() {
+fn sighup_ends_the_trust_in_an_issuer_removed_from_the_configuration() {
     let (tree, issuer) = (tree(), TokenIssuer::start());
     let settings =
         json!({"issuer": issuer.url(), "audience": ["haft"], "tenant": "acme", "scopes": {"haft": ["api"]}});
@@ -237,7 +240,7 @@ fn get_securely(address: &str, authority: &str) -> Result<(u16, reqwest::Version
 }
 
 #[test]
-fn server_speaks_tls_and_http2_and_renews_its_certificate_at_hangup() {
+fn server_speaks_tls_and_http2_and_reloads_its_certificate_at_sighup() {
     let tree = tree();
     tree.file("home/haft.json", r#"{"serve": {"tls": {"certificate": "cert.pem", "key": "key.pem"}}}"#);
     let authority = write_certificate(&tree.path("home"));
@@ -251,7 +254,7 @@ fn server_speaks_tls_and_http2_and_renews_its_certificate_at_hangup() {
     tree.file("home/key.pem", "no key");
     send_signal(child.id(), libc::SIGHUP);
     let audit = || std::fs::read_to_string(tree.path("home/data/audit.jsonl")).unwrap_or_default();
-    eventually("the bad key was read", || audit().matches("config.reloaded").count() == 2);
+    eventually("the server reads the invalid key file", || audit().matches("config.reloaded").count() == 2);
     assert_eq!(get_securely(&address, &renewed).unwrap().0, 200);
     let errors = stop(child);
     assert!(errors.contains("keeps the old certificate"), "{errors}");

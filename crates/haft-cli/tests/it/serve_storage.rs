@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::serve::stop;
 use super::serve_workspaces::{WorkspaceServer, bash, serve_with};
 
-/// Returns the files below a directory that contain a text.
+/// Returns the files below a directory that contain a string.
 fn files_with(directory: &Path, text: &str) -> Vec<String> {
     let found = Command::new("grep").args(["-rlF", text]).arg(directory).output().unwrap();
     String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
@@ -56,7 +56,7 @@ fn free_bytes(directory: &Path) -> u64 {
 }
 
 #[test]
-fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
+fn server_on_a_full_disk_refuses_new_runs_and_finishes_old_ones() {
     let slow = "until [ -e go ]; do sleep 0.1; done; echo finished";
     let conversations: [(&str, &[ScriptStep]); 3] =
         [("slow", &[bash(slow)]), ("other", &[bash("echo other")]), ("gateway", &[bash("echo gateway")])];
@@ -85,14 +85,14 @@ fn disk_that_fills_up_refuses_new_runs_and_lets_old_ones_finish() {
     eventually("the old run ends", || get()["status"] == "completed");
     assert!(get()["output"][0]["output"].as_str().unwrap().contains("finished"), "{}", get());
     fs::remove_file(filler).unwrap();
-    assert_eq!(ask().body["status"], "completed", "there is space again");
+    assert_eq!(ask().body["status"], "completed", "the server accepts responses after space is free again");
     let agent = server.call_agent(&key, "gateway");
     assert!(agent["isError"] != true && agent.to_string().contains("done"), "{agent}");
     stop(server.child);
 }
 
 #[test]
-fn old_responses_are_removed_and_a_large_tenant_is_refused() {
+fn storage_limits_remove_old_responses_and_refuse_a_large_tenant() {
     let conversations: [(&str, &[ScriptStep]); 2] =
         [("write", &[bash("head -c 3000000 /dev/zero > big; echo done")]), ("small", &[bash("echo small")])];
     let serve = json!({"retention": {"maxResponses": 1}, "tenantMaxBytes": 2_000_000});
@@ -115,13 +115,16 @@ fn old_responses_are_removed_and_a_large_tenant_is_refused() {
     assert!(ask(&anna).head.starts_with("HTTP/1.1 429"));
     let agent = server.call_agent(&anna, "small");
     assert!(agent["isError"] == true && agent.to_string().contains("delete responses"), "{agent}");
-    assert_eq!(ask(&bert).body["status"], "completed", "another tenant has space");
-    assert!(server.call_agent(&bert, "small")["isError"] != true, "also for agents");
+    assert_eq!(ask(&bert).body["status"], "completed", "the limit does not apply to another tenant");
+    assert!(
+        server.call_agent(&bert, "small")["isError"] != true,
+        "the limit does not apply to agents of another tenant"
+    );
     stop(server.child);
 }
 
 #[test]
-fn backup_of_a_busy_server_answers_in_a_new_home() {
+fn backup_of_a_busy_server_can_be_used_in_a_new_home() {
     let conversations: [(&str, &[ScriptStep]); 1] = [("hello", &[bash("echo hello")])];
     let server = WorkspaceServer::start(&json!({}), &conversations);
     let key = server.key("anna", "acme");
@@ -173,7 +176,7 @@ fn backup_of_a_busy_server_answers_in_a_new_home() {
 }
 
 #[test]
-fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accounting() {
+fn data_of_a_principal_can_be_exported_and_deleted() {
     let conversations: [(&str, &[ScriptStep]); 2] = [
         ("apple", &[bash("echo apple-file > file; echo apple-tmp > /tmp/file")]),
         ("cherry", &[bash("echo cherry-file > file")]),
@@ -204,17 +207,20 @@ fn data_of_a_principal_is_exported_and_deleted_with_a_pseudonym_in_the_accountin
     let home = server.tree.path("home");
     assert!(!files_with(&home, "apple").is_empty() && !files_with(&home, "acme/anna").is_empty());
     haft(&["delete", "--principal", "acme/anna"]).expect_code(4);
-    assert!(!files_with(&home, "apple").is_empty(), "without a terminal it needs --yes");
+    assert!(!files_with(&home, "apple").is_empty(), "without a terminal, the deletion needs `--yes`");
     let deleted = haft(&["delete", "--principal", "acme/anna", "--yes", "--json"]).expect_code(0);
     let deleted: Value = serde_json::from_str(&deleted.stdout).unwrap();
     assert_eq!(deleted["unreadable"], json!([]));
     let pseudonym = deleted["pseudonym"].as_str().unwrap();
     assert_eq!(files_with(&home, "apple"), Vec::<String>::new());
     assert_eq!(files_with(&home, "acme/anna"), Vec::<String>::new());
-    assert!(!files_with(&home, "cherry-file").is_empty(), "the data of others stays");
+    assert!(!files_with(&home, "cherry-file").is_empty(), "haft keeps the data of other principals");
     let accounting = server.tree.text("home/data/accounting/acme.jsonl");
     assert!(accounting.contains(pseudonym) && accounting.contains("acme/bert"), "{accounting}");
-    assert!(server.get(&anna, "/v1/models").head.starts_with("HTTP/1.1 401"), "its keys are revoked");
+    assert!(
+        server.get(&anna, "/v1/models").head.starts_with("HTTP/1.1 401"),
+        "haft revokes the keys of the principal"
+    );
     assert!(server.get(&bert, "/v1/models").head.starts_with("HTTP/1.1 200"));
     for unknown in ["acme/anna", "acme/team/anna"] {
         let refused = haft(&["delete", "--principal", unknown, "--yes"]).expect_code(42);

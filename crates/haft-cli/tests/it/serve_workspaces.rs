@@ -236,7 +236,7 @@ fn response_that_fills_its_workspace_is_stopped() {
 }
 
 #[test]
-fn subjects_share_the_workspace_of_their_tenant_and_unused_ones_expire() {
+fn workspace_of_a_tenant_is_shared_by_its_subjects_and_expires() {
     let conversations: [(&str, &[ScriptStep]); 2] =
         [("write", &[bash("echo shared > file; pwd")]), ("read", &[bash("cat file || echo nothing")])];
     let serve = json!({"workspace": "perTenant", "workspaceKeep": "1ms"});

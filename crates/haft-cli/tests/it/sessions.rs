@@ -165,7 +165,11 @@ fn finished_session_accepts_further_requests() {
     assert!(ran.stderr.contains("ended (completed)") && ran.stderr.contains("hint:"), "{}", ran.stderr);
     let ran = resume(&tree, &server, &["last", "and now?", "--output-format", "stream-json"]).expect_code(0);
     let turns: Vec<_> = events(&ran).iter().filter_map(|event| event["turn"].as_u64()).collect();
-    assert_eq!((turns.first(), turns.last()), (Some(&3), Some(&4)), "turns are counted on: {turns:?}");
+    assert_eq!(
+        (turns.first(), turns.last()),
+        (Some(&3), Some(&4)),
+        "the numbers of turns continue: {turns:?}"
+    );
     assert_eq!(events(&ran).last().unwrap()["answer"], "second");
     let ran = haft(&tree, &server, &["resume", "last", "-"]).stdin("more").output().expect_code(0);
     assert_eq!((ran.stdout.as_str(), tree.text("ws/marks").as_str()), ("third\n", "one\ntwo\n"));
@@ -273,5 +277,5 @@ fn session_settings_disable_limit_and_expire_sessions() {
     for _ in 0..3 {
         run(&tree, &server, &["go"]).expect_code(0);
     }
-    assert_eq!(journals(&tree).len(), 1, "each run sweeps out those before it");
+    assert_eq!(journals(&tree).len(), 1, "each run removes the expired sessions before it");
 }

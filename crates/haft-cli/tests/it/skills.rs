@@ -129,7 +129,7 @@ fn trust_command_escapes_control_characters_in_file_names() {
 }
 
 #[test]
-fn skill_files_without_a_directory_and_with_keys_of_other_programs_are_read() {
+fn skill_files_without_a_directory_or_with_foreign_keys_are_read() {
     let tree = tree();
     tree.file("home/skills/flat.md", "---\nname: flat\ndescription: y\nversion: 1\n---\nHi.\n");
     tree.file("home/skills/README.md", "# About these skills\n");
@@ -145,7 +145,7 @@ fn skill_files_without_a_directory_and_with_keys_of_other_programs_are_read() {
 }
 
 #[test]
-fn trusted_skills_of_claude_code_are_used_and_the_list_names_keys_without_effect() {
+fn skills_list_names_ignored_keys_of_trusted_claude_code_skills() {
     let tree = tree();
     tree.file("ws/.claude/skills/pdf/SKILL.md", "---\ndescription: Fills in forms\nmodel: opus\n---\nHi.\n");
     tree.file(

@@ -44,7 +44,11 @@ fn budget_in_dollars_needs_known_prices() {
     tree.file("ws/helper.md", "---\nmodels: openai/m\n---\n");
     let checked = tree.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(42);
     assert!(checked.stdout.contains("`lead` has a budget in US dollars"), "{}", checked.stdout);
-    assert!(!checked.stdout.contains("`poor`"), "no model is named for it: {}", checked.stdout);
+    assert!(
+        !checked.stdout.contains("`poor`"),
+        "the check does not mention an agent without a model: {}",
+        checked.stdout
+    );
     let settings = json!({ "openai/m": { "price": { "input": 0, "output": 0 } } });
     tree.file("home/haft.json", &json!({ "models": { "settings": settings } }).to_string());
     tree.haft(&["agents", "check", "lead.md", "poor.md"]).output().expect_code(0);
@@ -101,7 +105,7 @@ fn tool_choice_is_sent_or_rejected_before_the_first_request() {
 }
 
 #[test]
-fn answer_that_does_not_match_its_schema_is_requested_once_more_and_never_printed() {
+fn answer_that_violates_its_schema_is_retried_once_and_never_printed() {
     let tree = here();
     tree.file(
         "ws/schema.json",

@@ -253,7 +253,7 @@ fn stream_results_are_printed_in_the_order_of_completion() {
 }
 
 #[test]
-fn each_of_500_calls_gets_its_result() {
+fn each_of_500_streamed_calls_gets_its_result() {
     let tree = here();
     for number in 0..50 {
         tree.file(&format!("ws/{number}.txt"), &format!("file {number}"));

@@ -188,7 +188,7 @@ fn unsupported_otel_variable_warns_and_the_call_runs() {
 }
 
 #[test]
-fn a_run_is_one_trace_with_its_models_and_calls_inside() {
+fn run_is_one_trace_that_contains_its_models_and_calls() {
     use haft_model_server::{ModelServer, Script, ScriptStep};
     let (tree, collector) = (here(), SpanCollector::start());
     let steps = [ScriptStep::call("current_date", serde_json::json!({})), ScriptStep::text("Done.")];
@@ -211,7 +211,10 @@ fn a_run_is_one_trace_with_its_models_and_calls_inside() {
     assert_eq!(names, ["chat m", "execute_tool current_date", "chat m"]);
     assert!(inside.iter().all(|span| span.trace == root.trace && !span.parent.is_empty()), "{inside:?}");
     let parent = &inside[0].parent;
-    assert!(inside.iter().all(|span| span.parent == *parent), "all of them are inside the run: {inside:?}");
+    assert!(
+        inside.iter().all(|span| span.parent == *parent),
+        "all spans are inside the span of the run: {inside:?}"
+    );
 }
 
 #[test]

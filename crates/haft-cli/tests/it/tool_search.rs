@@ -253,7 +253,7 @@ fn tool_call_with_wrong_arguments_returns_the_schema() {
 }
 
 #[test]
-fn hidden_tool_called_by_its_own_name_runs() {
+fn hidden_tool_can_be_called_by_its_own_name() {
     let place = here();
     shop(&place, 100, &[], "");
     let model_server = server([
@@ -305,7 +305,7 @@ fn model_that_only_searches_is_warned_and_stopped() {
 }
 
 #[test]
-fn tool_added_during_a_run_is_found_by_search_without_changing_the_tool_list() {
+fn tool_added_during_a_run_is_found_by_search_but_not_listed() {
     let place = here();
     shop(&place, 100, &["grows"], "");
     // haft lists the tools again during the first call; the server answers the later calls after that.
@@ -355,7 +355,7 @@ fn gate_steps() -> [ScriptStep; 2] {
 }
 
 #[test]
-fn tools_of_a_server_that_starts_late_are_found_by_search_and_the_list_is_unchanged() {
+fn tools_of_a_late_server_are_found_by_search_but_not_listed() {
     let place = here();
     shop_started(&place, 10, &["gated"], "background", r#", "mcp": {"readyWait": "50ms"}"#);
     let steps = [
@@ -376,7 +376,7 @@ fn tools_of_a_server_that_starts_late_are_found_by_search_and_the_list_is_unchan
 }
 
 #[test]
-fn tools_of_a_server_that_starts_late_join_the_end_of_the_list_without_a_search() {
+fn tools_of_a_late_server_join_the_list_if_tool_search_is_off() {
     let place = here();
     let keys = r#", "mcp": {"readyWait": "50ms"}, "toolSearch": "never""#;
     shop_started(&place, 3, &["gated"], "background", keys);
@@ -556,7 +556,7 @@ fn remove_markers(value: &mut Value) {
 /// Each prompt must begin with the whole previous prompt, even if an output is stored, a search finds tools or a server
 /// lists new tools in between.
 #[test]
-fn prompt_of_each_turn_is_the_beginning_of_the_next_one_in_every_format() {
+fn prompt_of_each_turn_is_a_prefix_of_the_next_one_in_every_format() {
     for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
         let place = here();
         shop(&place, 100, &["grows"], "");
@@ -605,7 +605,7 @@ fn shown_tools(request: &Value) -> Value {
 
 /// Prints the rows of the table in docs/tool-search.md.
 #[test]
-fn definitions_and_answers_take_few_tokens_for_any_number_of_tools() {
+fn tool_search_takes_few_tokens_for_any_number_of_tools() {
     for model in FORMATS.into_iter().chain(LOADING.map(|(model, _)| model)) {
         let mut row = format!("| `{model}`");
         for tools in [10, 100, 1_000, 10_000] {

@@ -16,10 +16,10 @@ fn tree(config: &str) -> TestTree {
     tree
 }
 
-/// Checks that standard error contains all texts, and that the page contains the texts in `shown`.
+/// Checks that standard error contains all strings, and that the page contains the strings in `shown`.
 fn check(ran: &HaftOutput, said: &[&str], shown: &[&str]) {
     for words in said.iter().chain(shown) {
-        assert!(ran.stderr.contains(words), "`{words}` is not said:\n{}\n{}", ran.stderr, ran.stdout);
+        assert!(ran.stderr.contains(words), "haft does not print `{words}`:\n{}\n{}", ran.stderr, ran.stdout);
     }
     for words in shown {
         assert!(PAGE.contains(words), "`{words}` is not on the page");

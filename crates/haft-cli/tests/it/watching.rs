@@ -57,7 +57,7 @@ fn json_result_includes_the_call_tree() {
 }
 
 #[test]
-fn calls_with_equal_ids_are_two_calls_of_one_turn() {
+fn two_calls_of_a_turn_may_have_equal_ids() {
     let line = r#"{"id":"same","tool":"current_date"}"#;
     let ran = stream(&here(), &["--tree", "--jobs", "1"], &format!("{line}\n{line}\n"));
     assert!(ran.stderr.contains("├─ 1-1 current_date ok"), "{}", ran.stderr);
@@ -209,7 +209,10 @@ fn json_log_has_content_only_if_capture_is_enabled() {
         let finished = lines.iter().find(|line| line["type"] == "tool_finished").unwrap();
         let result = captured.then_some("canary-in-a-call\n");
         assert_eq!(finished["result"].as_str(), result, "{finished}");
-        assert!(!tree.text("home/data/accounting.jsonl").contains("canary"), "accounting has no content");
+        assert!(
+            !tree.text("home/data/accounting.jsonl").contains("canary"),
+            "usage records contain no content"
+        );
     };
     check(ON, "", true);
     check("{}", "true", true);
@@ -285,7 +288,7 @@ fn run_with_a_model(words: &[&str], collector: Option<&SpanCollector>) -> (TestT
 #[test]
 fn model_attempts_are_in_tree_and_log_with_tokens_and_cost() {
     let (tree, ran) = run_with_a_model(&["-v", "--tree"], None);
-    // Check that a line contains these pieces in this order.
+    // Check that a line contains these strings in this order.
     let has = |pieces: &[&str]| {
         let holds = |line: &str| {
             pieces.iter().try_fold(line, |rest, piece| Some(rest.split_once(piece)?.1)).is_some()

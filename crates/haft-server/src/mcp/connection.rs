@@ -248,13 +248,13 @@ impl ClientConnection {
         self.calls.cancel(id);
     }
 
-    /// Notes that the client does not read the reply to this request any more. The request continues, because the client
+    /// Notes that the client no longer reads the reply to this request. The request continues, because the client
     /// has not cancelled it, but its questions to the operator are withdrawn.
     pub(super) fn reader_leaves(&self, id: &RawValue) {
         self.calls.reader_leaves(id);
     }
 
-    /// Waits until the client does not read the reply to this request any more.
+    /// Waits until the client no longer reads the reply to this request.
     pub(super) async fn reader_left(&self, id: &RawValue) {
         self.calls.reader_left(id).await;
     }

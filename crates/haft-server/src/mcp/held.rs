@@ -210,19 +210,19 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn state_counts_once_for_its_own_request_and_for_a_limited_time() {
+    async fn request_state_is_valid_once_for_its_request_and_a_limited_time() {
         let held = HeldCalls::default();
         let state = hold(&held, "one");
         assert!(resume(&held, &state, "two").unwrap_err().message.contains("another request"));
         assert!(resume(&held, &state, "one").is_ok());
-        assert!(resume(&held, &state, "one").is_err(), "a state counts once");
+        assert!(resume(&held, &state, "one").is_err(), "a request state can be used only once");
         let late = hold(&held, "one");
         tokio::time::advance(ANSWER_WAIT_MAX).await;
         assert!(resume(&held, &late, "one").is_err());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_call_too_many_cancels_the_oldest() {
+    async fn call_beyond_the_limit_cancels_the_oldest_held_call() {
         let held = HeldCalls::default();
         let oldest = hold(&held, "one");
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -80,7 +80,7 @@ impl HttpGateway {
         http
     }
 
-    /// Uses other tools and agents from now on, also in open sessions.
+    /// Replaces the tools and agents, even in open sessions.
     pub(crate) fn replace(&self, gateway: McpGateway) {
         self.pool.replace(gateway);
     }
@@ -329,7 +329,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn message_that_does_not_arrive_completely_is_refused() {
+    async fn incomplete_message_is_refused() {
         let first = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"{"))]);
         let body = Body::from_stream(first.chain(stream::pending()));
         let began = tokio::time::Instant::now();

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn line_after_an_overlong_one_is_intact() {
+    async fn line_after_an_overlong_line_is_read_intact() {
         let bytes = b"one\r\n0123456789\ntwo\n\xff\nend";
         for capacity in [1, 3, 64] {
             let mut input = BufReader::with_capacity(capacity, bytes.as_slice());

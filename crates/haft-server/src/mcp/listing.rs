@@ -201,7 +201,7 @@ mod tests {
         let all = listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let first = all.page(None).unwrap();
         assert_eq!(first.items.matches("name").count(), PAGE_ITEMS_MAX);
-        // The tool that the cursor names does not exist any more.
+        // The tool that the cursor names no longer exists.
         let less = listed(&names[1_000..].iter().map(String::as_str).collect::<Vec<_>>());
         let second = less.page(first.next.as_deref()).unwrap();
         assert!(second.items.starts_with("{\"name\":\"t1000\"}"), "{:.40}", second.items);

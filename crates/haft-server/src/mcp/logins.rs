@@ -263,7 +263,7 @@ impl PendingLogin {
     }
 
     /// Binds the login to a browser in which the principal has identified itself. Returns the secret for the browser and
-    /// the authorization URL; `None` if the user cannot log in any more.
+    /// the authorization URL; `None` if the user can no longer log in.
     pub(super) fn bind_browser(&self) -> Option<(String, Url)> {
         let url = self.authorization_url()?;
         let secret = random();
@@ -400,7 +400,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn login_counts_once_in_one_browser_and_for_a_limited_time() {
+    async fn login_is_valid_once_in_one_browser_and_for_a_limited_time() {
         let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
         let principal = Principal::new("acme", "anna", "key_1");
         let (logins, target) = (pages(), target(&server, home.path(), &principal));
@@ -409,7 +409,7 @@ pub(super) mod tests {
         assert_eq!(
             login.redirected(None, redirect(&url)),
             Err(RedirectRefusal::OtherBrowser),
-            "before the principal has identified itself, no browser is the right one"
+            "before the principal has identified itself, no browser can complete the login"
         );
         let (old, _) = login.bind_browser().unwrap();
         let (secret, _) = login.bind_browser().unwrap();
@@ -432,7 +432,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test]
-    async fn number_of_open_logins_is_limited_for_each_principal_and_in_all() {
+    async fn number_of_open_logins_is_limited_for_each_principal_and_in_total() {
         let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
         let logins = pages();
         let start = |subject: usize, name: usize| {

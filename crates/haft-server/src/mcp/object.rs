@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_members_keep_their_order_and_their_text() {
+    fn changed_json_object_keeps_the_order_and_text_of_other_members() {
         let mut object = RawObject::of(r#"{"b": 1.0, "a": {"z": 1, "y": [ ]}, "\"": null}"#).unwrap();
         assert_eq!(object.get("b"), Some("1.0"));
         object.set("a", "2");

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_waiting_questions_is_limited_for_each_principal_and_in_all() {
+    fn number_of_waiting_questions_is_limited_per_principal_and_in_total() {
         let queue = OperatorQueue::default();
         let enter = |subject: usize| queue.enter(&Principal::new("acme", subject.to_string(), "key_1"));
         let mut places: Vec<_> = (0..WAITING_PER_PRINCIPAL_MAX).map(|_| enter(0).unwrap()).collect();

@@ -142,6 +142,6 @@ mod tests {
             assert_eq!(sent["params"]["progressToken"], "a");
             last = progress;
         }
-        assert!((last - 2.0).abs() < 0.001, "a message is one step: {last}");
+        assert!((last - 2.0).abs() < 0.001, "a message increments the progress by one: {last}");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::object::RawObject;
 
-/// Returns the URI that the client sees.
+/// Converts the URI of an upstream server's resource into the URI that the client sees.
 pub(super) type UriMap<'a> = dyn Fn(&str) -> String + 'a;
 
 /// Rewrites the result of `tools/call`: the blocks in `content`.
@@ -50,7 +50,7 @@ fn block(text: &str, uri: &UriMap<'_>) -> Option<String> {
     }
 }
 
-/// Rewrites the items of an array in an object. Keeps an item for which `change` returns `None`, and a text that does
+/// Rewrites the items of an array in an object. Keeps an item for which `change` returns `None`, and a value that does
 /// not have the expected form.
 fn with_items(text: &str, key: &'static str, change: &dyn Fn(&str) -> Option<String>) -> String {
     let Some(mut object) = RawObject::of(text) else { return text.to_owned() };
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn only_uris_of_resources_change() {
+    fn rewrite_changes_only_uris_of_resources() {
         let check = |rewrite: fn(&str, &UriMap<'_>) -> String, text: &str, expected: &str| {
             assert_eq!(rewrite(text, &shout), expected);
         };

@@ -161,7 +161,7 @@ impl SharedTools {
         }
     }
 
-    /// Lists an output as a resource from now on.
+    /// Adds an output to the listed resources.
     pub(super) fn add_stored(&self, entry: &StoreEntry) {
         let mut stored = self.stored();
         if stored.len() >= STORED_LISTED_MAX {
@@ -234,7 +234,7 @@ struct PooledTools {
 pub(super) struct ToolPool {
     /// The open logins at upstream servers.
     pub(super) logins: Arc<UpstreamLogins>,
-    /// The questions that wait for the operator, also after a reload.
+    /// The questions that wait for the operator. A reload keeps them.
     pub(super) operator_queue: Arc<OperatorQueue>,
     pooled: Mutex<PooledTools>,
     /// The number of reloads.
@@ -253,7 +253,7 @@ impl ToolPool {
         Arc::clone(&self.pooled().gateway)
     }
 
-    /// Uses other settings from now on. Calls in progress keep their tools, and connections open theirs again.
+    /// Replaces the settings for later calls. Calls in progress keep their tools; connections open their tools again.
     pub(super) fn replace(&self, gateway: McpGateway) {
         let mut pooled = self.pooled();
         pooled.gateway = Arc::new(gateway);

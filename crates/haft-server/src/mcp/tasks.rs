@@ -74,7 +74,7 @@ pub(super) enum TaskOffer {
 }
 
 impl TaskOffer {
-    /// Reads `execution.taskSupport` of an upstream server. An agent can always be a task.
+    /// Creates the offer of a tool from the `execution.taskSupport` of its definition. An agent can always be a task.
     pub(super) fn of(tool: &CatalogEntry) -> Self {
         #[derive(Deserialize)]
         struct Definition {
@@ -133,7 +133,7 @@ impl TaskRequest {
 }
 
 /// Ends the work of a task when the time of the task is over. Otherwise a client that disconnects would leave the work
-/// running although no request can fetch its result any more.
+/// running although no request can fetch its result.
 pub(super) async fn within_ttl(
     ttl: Duration,
     work: impl Future<Output = Result<String, GatewayError>>,
@@ -179,7 +179,7 @@ impl TaskTable {
         tasks.len() < TASKS_MAX
     }
 
-    /// Returns true if there are no tasks. Removes the tasks whose time is over, with their results.
+    /// Removes expired tasks with their results, and returns true if no task is left.
     pub(super) fn is_empty(&self) -> bool {
         let mut tasks = self.lock();
         let now = Instant::now();
@@ -257,7 +257,7 @@ impl TaskTable {
         })
     }
 
-    /// Waits until a question needs no answer any more: another request has answered it, or the task has ended.
+    /// Waits until a question no longer needs an answer: another request has answered it, or the task has ended.
     pub(super) async fn until_closed(&self, id: &str, name: &str) {
         while self.with_task(id, |task| Ok(task.has_open(name))).unwrap_or(false) {
             sleep(RESULT_PAUSE).await;
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn time_of_a_task_has_a_minimum_and_a_maximum() {
+    fn lifetime_of_a_task_has_a_minimum_and_a_maximum() {
         let check = |ttl: Option<u64>, expected: Duration| assert_eq!(TaskRequest { ttl }.ttl(), expected);
         check(None, TASK_TTL);
         check(Some(0), TASK_TTL_MIN);
@@ -504,7 +504,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn task_is_unknown_after_its_time_and_makes_room() {
+    async fn expired_task_is_unknown_and_makes_room_for_another() {
         let tasks = TaskTable::default();
         let ids: Vec<String> = (0..TASKS_MAX).map(|_| begin(&tasks)).collect();
         assert!(!tasks.has_room() && !tasks.is_empty());
@@ -552,8 +552,15 @@ mod tests {
         let id = begin_call(&tasks, call);
         let (mut first, mut second) = (ask(&channel), ask(&channel));
         assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question"));
-        assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question"), "nothing has answered it");
-        assert!(first.try_recv().is_err_and(|error| error == TryRecvError::Empty), "it is still open");
+        assert_eq!(
+            name_of_question(&tasks, &id).as_deref(),
+            Some("question"),
+            "the question still waits for its answer"
+        );
+        assert!(
+            first.try_recv().is_err_and(|error| error == TryRecvError::Empty),
+            "the channel of the question is still open"
+        );
         tasks.answer(&id, "question", Ok(raw("1")));
         assert_eq!(first.try_recv().unwrap().get(), "1");
         assert_eq!(name_of_question(&tasks, &id).as_deref(), Some("question-2"));
@@ -563,7 +570,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn late_answer_does_not_count_for_a_later_question() {
+    async fn late_answer_is_not_used_for_a_later_question() {
         let tasks = TaskTable::default();
         let (call, channel) = asking_call("call");
         let id = begin_call(&tasks, call);
@@ -576,7 +583,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn question_that_the_call_has_given_up_is_not_asked_any_more() {
+    async fn question_abandoned_by_its_call_is_not_asked_again() {
         let tasks = TaskTable::default();
         let (call, channel) = asking_call("call");
         let id = begin_call(&tasks, call);
@@ -588,7 +595,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn work_ends_with_the_time_of_its_task() {
+    async fn work_ends_when_the_lifetime_of_its_task_ends() {
         let ended = within_ttl(TASK_TTL_MIN, std::future::pending()).await;
         assert!(ended.unwrap_err().message.contains("the task reached its time limit"));
     }

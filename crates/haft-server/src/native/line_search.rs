@@ -1,4 +1,4 @@
-//! Finds the lines of an output that contain a text. The output arrives in pieces, and a long line is never in memory
+//! Finds the lines of an output that contain a string. The output arrives in chunks, and a long line is never in memory
 //! as a whole.
 
 /// The maximum number of lines that one search finds.
@@ -34,12 +34,12 @@ pub(super) struct LineSearch {
 }
 
 impl LineSearch {
-    /// Begins a search at a byte position of the output.
+    /// Creates a search that starts at a byte position of the output.
     pub(super) fn new(find: &str, from: u64) -> Self {
         Self { find: find.to_owned(), line: Vec::new(), line_from: from, found: Vec::new() }
     }
 
-    /// Searches the next piece. Ignores the rest of the piece once the search is full.
+    /// Searches the next chunk. Ignores the rest of the chunk once the search is full.
     pub(super) fn push(&mut self, mut piece: &[u8]) {
         while !piece.is_empty() && !self.is_full() {
             let space = LINE_BYTES_MAX - self.line.len();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn line_search_finds_positions_wherever_the_pieces_end() {
+    fn line_search_finds_the_same_lines_for_any_chunk_size() {
         let text = "one two\nthree\n\ntwo four".as_bytes();
         let expected = [(0, 7, "one two".to_owned()), (15, 23, "two four".to_owned())];
         for piece_bytes in 1..=text.len() {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn text_across_the_parts_of_a_long_line_is_found_once() {
+    fn match_across_parts_of_a_long_line_is_found_once() {
         for begin in [LINE_BYTES_MAX - 3, LINE_BYTES_MAX, 10, 2 * LINE_BYTES_MAX - 2] {
             let mut text = vec![b'x'; 3 * LINE_BYTES_MAX];
             text[begin..begin + 5].copy_from_slice(b"there");
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn full_line_search_returns_the_position_to_continue_from() {
+    fn line_search_at_its_limit_returns_the_position_to_continue_from() {
         let text = "hit\n".repeat(FOUND_LINES_MAX + 5);
         let mut search = LineSearch::new("hit", 100);
         search.push(text.as_bytes());

@@ -105,14 +105,14 @@ const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "get",
         path: "/runs/{id}/outputs/{handle}",
-        summary: "Returns a part of a stored tool output, or all its lines that contain a text.",
+        summary: "Returns a part of a stored tool output, or all its lines that contain a string.",
         query: &[
             ("from", "The first byte of the part or of the search; by default 0"),
             ("bytes", "The number of bytes, at most 1048576; by default 65536; not together with `find`"),
             (
                 "find",
-                "Returns the lines from `from` on that contain this text: at most 200 lines, out of at \
-                 most 67108864 bytes",
+                "Returns the lines that contain this string, starting at `from`: at most 200 lines, out of \
+                 at most 67108864 bytes",
             ),
         ],
         body: None,

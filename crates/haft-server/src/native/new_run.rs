@@ -39,7 +39,7 @@ pub(crate) struct NewRunBody {
     agent: Option<String>,
     /// The model as `PROVIDER/MODEL`; without `agent` and `model`, the default model of the server
     model: Option<String>,
-    /// A text, or input items of the Open Responses specification
+    /// A string, or input items of the Open Responses specification
     input: Value,
     /// Further instructions for the model
     instructions: Option<String>,
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_or_unknown_field_is_refused_with_its_name() {
+    fn error_names_the_invalid_or_unknown_field() {
         let check = |body: Value, param: &str| {
             let error = parse(body.clone()).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{body}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_names_narrow_the_tools_of_an_agent_and_select_the_tools_of_a_model() {
+    fn tool_names_narrow_an_agents_tools_and_select_a_models_tools() {
         let mut config = haft_config::defaults().unwrap();
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), r#"{"mcpServers": {"docs": {"url": "http://127.0.0.1:1/"}}}"#).unwrap();

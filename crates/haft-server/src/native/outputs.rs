@@ -1,4 +1,4 @@
-//! Stored tool outputs of the native API: read by range, and searched from any byte on.
+//! Stored tool outputs of the native API: read by range, and searched starting at any byte.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ pub(crate) struct OutputPartQuery {
     find: Option<String>,
 }
 
-/// A part of a stored tool output, or the lines of it that contain a text.
+/// A part of a stored tool output, or the lines of it that contain a string.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct OutputPart {
     /// The first byte of the part, or of the search
@@ -134,7 +134,7 @@ async fn read(
     Ok(OutputPart { from, to, is_end, text, lines: None })
 }
 
-/// Reads piece by piece up to the end of the output, or up to a limit of the search.
+/// Reads chunk by chunk up to the end of the output, or up to a limit of the search.
 async fn search(
     store: &dyn OutputStore,
     handle: &Handle,

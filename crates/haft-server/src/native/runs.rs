@@ -1,5 +1,5 @@
-//! Routes of the native API that list, return and cancel runs, and stream their events from any number on. `new_run.rs`
-//! starts runs.
+//! Routes of the native API that list, return and cancel runs, and stream their events starting at any number.
+//! `new_run.rs` starts runs.
 
 use std::sync::Arc;
 
@@ -195,7 +195,7 @@ fn block(event: &EventEnvelope) -> String {
 
 /// Tells the client that the stream ends too early.
 fn error_block(next: u64) -> String {
-    let message = format!("the server cannot read the events from number {next} on");
+    let message = format!("the server cannot read the events starting at number {next}");
     let error = json!({"error": {"type": "server_error", "message": message}});
     format!("event: error\ndata: {error}\n\n")
 }

@@ -456,7 +456,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn approval_counts_only_for_the_arguments_that_the_client_saw() {
+    fn approval_is_valid_only_for_the_arguments_that_the_client_saw() {
         let id = ApprovalId::parse("0123456789abcdef0123456789abcdef").unwrap();
         let pending = |arguments: Value| PendingApproval {
             id,
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_request_names_its_response() {
+    fn approval_request_names_its_response() {
         let hex = "0123456789abcdef0123456789abcdef";
         assert_eq!(response_of(&format!("mcpr_{hex}0001")), Some(format!("resp_{hex}")));
         let long = format!("mcpr_{hex}00010");

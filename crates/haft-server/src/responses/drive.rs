@@ -55,7 +55,7 @@ pub(crate) struct ActiveResponse {
     progress: ResponseProgress,
     /// `None` for a run that cannot use files.
     workspace: Option<WatchedWorkspace>,
-    /// The workspace that the conversation already has, also if this run does not use it.
+    /// The workspace that the conversation already has, even if this run does not use it.
     known_workspace: Option<String>,
     /// Counts this response among the responses that a stopping server waits for.
     _active: ActiveWork,
@@ -104,7 +104,7 @@ pub(crate) struct LastResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseStorage {
     Stored,
-    /// The response is stored together with its events, from its beginning on.
+    /// The response is stored together with all its events.
     StoredForReplay,
     /// The response is not stored, because the client keeps the conversation itself.
     Discarded,
@@ -344,7 +344,7 @@ impl ActiveResponse {
         match &envelope.event.kind {
             LogEvent::ToolStarted { operation, .. } => drop(self.running_calls.insert(*operation)),
             LogEvent::ToolFinished { operation, .. } => drop(self.running_calls.remove(operation)),
-            // Calls of an earlier process are not running any more.
+            // Calls of an earlier process are no longer running.
             LogEvent::RunStarted { .. } if envelope.parent.is_none() => self.running_calls.clear(),
             _ => {}
         }

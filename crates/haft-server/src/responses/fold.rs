@@ -709,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_one_message_with_events_in_the_order_of_the_specification() {
+    fn streamed_text_is_one_message_with_events_in_the_specified_order() {
         let (response, stream) =
             run(vec![LogEvent::TurnStarted, text("Hel"), text("lo")], &[], &ResponseEnd::completed());
         let expected = [
@@ -731,7 +731,7 @@ mod tests {
     }
 
     #[test]
-    fn reasoning_text_and_parallel_calls_are_items_of_their_own() {
+    fn reasoning_text_and_each_parallel_call_are_separate_items() {
         let events = vec![
             LogEvent::ReasoningDelta { text: "Hm.".into() },
             text("I look."),
@@ -758,7 +758,7 @@ mod tests {
     }
 
     #[test]
-    fn an_approval_request_is_followed_by_a_call_item_that_names_it() {
+    fn approval_request_is_followed_by_a_call_item_that_names_it() {
         let (place, call_id) = (RunPosition::first(SessionId(1)), CallId("a".into()));
         let pending = PendingApproval {
             id: ApprovalId::of_call(place, &call_id),
@@ -792,7 +792,7 @@ mod tests {
             "arguments": "{\"a\":1}",
         });
         assert_eq!((item, response["output"].as_array().unwrap().len()), (&expected, 2));
-        assert!(!first.tool_began(), "no tool has begun");
+        assert!(!first.tool_began(), "the response starts no tool");
         assert_eq!((waiting[0].item.as_str(), waiting[0].needs_scope), ("mcpr_10001", true));
         let mut second = fold();
         second.head.approved.insert(pending.id, waiting[0].item.clone());
@@ -807,7 +807,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_repeats_no_item_and_drops_the_interrupted_text() {
+    fn restart_repeats_no_item_and_drops_the_interrupted_text() {
         let resumed = || LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
         let events = vec![
             resumed(),
@@ -831,7 +831,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_completed_before_a_crash_replaces_the_interrupted_text() {
+    fn answer_completed_before_a_crash_replaces_the_interrupted_text() {
         let resumed = LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
         let end = ResponseEnd { answer: Some("All of it.".into()), ..ResponseEnd::completed() };
         let (response, stream) = run(vec![LogEvent::TurnStarted, text("All o"), resumed], &[], &end);
@@ -855,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_keeps_the_partial_output() {
+    fn failed_response_keeps_its_partial_output() {
         let end = ResponseEnd::failed("server_error", "server_error", "the provider died");
         let (response, stream) = run(vec![text("Par"), call("a", "note")], &[], &end);
         check_rules(&stream, &response);
@@ -866,7 +866,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_given_through_a_tool_becomes_a_message() {
+    fn answer_given_through_a_tool_becomes_a_message() {
         let end = ResponseEnd { answer: Some("{\"a\":1}".into()), ..ResponseEnd::completed() };
         let (response, stream) = run(Vec::new(), &[], &end);
         check_rules(&stream, &response);
@@ -876,7 +876,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_includes_sub_agents_but_the_output_does_not_contain_their_texts() {
+    fn usage_includes_sub_agents_but_the_output_omits_their_text() {
         let usage = LogUsage {
             input_tokens: 10,
             output_tokens: 5,
@@ -908,7 +908,7 @@ mod tests {
     }
 
     #[test]
-    fn an_sse_event_is_one_block_without_carriage_returns() {
+    fn sse_event_is_one_block_without_carriage_returns() {
         let event = StreamEvent { kind: "x".into(), data: json!({"text": "a\r\nb"}) };
         assert_eq!(event.sse(), "event: x\ndata: {\"text\":\"a\\r\\nb\"}\n\n");
     }

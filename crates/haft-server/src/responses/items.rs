@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_a_data_url_or_an_http_url() {
+    fn image_must_be_a_data_url_or_an_http_url() {
         let image = |url: &str| {
             let item = json!({"role": "user", "content": [{"type": "input_image", "image_url": url, "detail": "auto"}]});
             build(ConversationBuilder::default(), &[item])

@@ -90,7 +90,7 @@ impl LiveResponse {
         self.request_digest.as_deref()
     }
 
-    /// Follows the stream from an event number on.
+    /// Follows the stream, starting at an event number.
     pub(crate) fn follow(self: &Arc<Self>, from: usize) -> LiveFollower {
         LiveFollower { live: Arc::clone(self), next: from, changed: self.changed.subscribe() }
     }

@@ -18,7 +18,7 @@ use crate::error::ApiError;
 /// The maximum number of items in `input`.
 const ITEMS_MAX: usize = 1000;
 
-/// The maximum length of a text in `input`, in characters.
+/// The maximum length of a string in `input`, in characters.
 const TEXT_CHARS_MAX: usize = 10_485_760;
 
 /// The default size above which a conversation is compacted, in tokens, if the request sets none.
@@ -297,7 +297,7 @@ fn echo_value(echo: &mut Map<String, Value>, name: &str, value: Option<&Value>) 
     }
 }
 
-/// Parses `input`, and returns its items also in their JSON form.
+/// Parses `input`, and returns its items twice: parsed, and as JSON.
 pub(super) fn input(field: RequestField) -> Result<(Vec<InputItem>, Vec<Value>), ApiError> {
     let Some(value) = field.into_value() else { return Ok((Vec::new(), Vec::new())) };
     let items = match value {
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_field_is_refused_with_its_name() {
+    fn error_names_the_invalid_field() {
         let check = |body: Value, param: &str| {
             let error = parse_value(body.clone()).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{body}");
@@ -587,7 +587,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_field_is_treated_like_a_missing_field() {
+    fn null_field_is_treated_like_a_missing_field() {
         let names =
             ["model", "tools", "tool_choice", "text", "temperature", "reasoning", "metadata", "instructions"];
         let mut body = json!({"input": "x"});
@@ -599,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_copies_the_fields_of_its_request() {
+    fn response_copies_the_fields_of_its_request() {
         let body = json!({
             "input": "x", "temperature": 0.5, "metadata": {"a": "b"}, "tool_choice": "required",
             "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},

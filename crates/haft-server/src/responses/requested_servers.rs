@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn server_is_listed_again_only_if_its_list_failed() {
+    fn tools_of_a_server_are_listed_again_only_if_the_earlier_listing_failed() {
         let tools = json!([{"type": "mcp", "server_label": "a", "server_url": "https://x/"},
             {"type": "mcp", "server_label": "docs"}]);
         let failed = json!([{"type": "mcp_list_tools", "server_label": "a", "tools": [], "error": "x"}]);

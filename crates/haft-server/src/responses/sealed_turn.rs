@@ -150,7 +150,7 @@ impl SealedTurn {
     }
 
     /// Returns true if the turn contains a finished call. Compares name and arguments if the call id does not contain
-    /// the response id, because clients without a store leave the id out.
+    /// the response id, because clients without a store omit the response id.
     fn has_finished(&self, call: &ToolCall) -> bool {
         let hex = self.response.trim_start_matches("resp_");
         let is_same =

@@ -114,7 +114,7 @@ pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &
     names_tool || reaches || acts_by_itself(&state.runtime.config(), target)
 }
 
-/// Returns true if a call of a checked request may need approval. A run that never needs approval needs no journal.
+/// Returns true if a call of a checked request may need approval. If not, the run needs no journal.
 pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTarget) -> bool {
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     match target {

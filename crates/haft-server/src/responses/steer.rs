@@ -22,7 +22,7 @@ use crate::error::ApiError;
 /// The maximum number of steering messages of one connection whose input is not part of a response yet.
 const STEERS_MAX: usize = 16;
 
-/// The number of ended responses that a connection remembers, to tell them from unknown ones.
+/// The maximum number of ended responses that a connection remembers, to tell them from unknown ones.
 const ENDED_MAX: usize = 64;
 
 /// The fields of a steering message.
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_response_in_progress_takes_a_limited_number_of_steers() {
+    fn only_the_response_in_progress_accepts_steering_up_to_a_limit() {
         let mut queue = queue();
         let submit = |queue: &mut SteerQueue, target: &str| {
             let text =

@@ -42,7 +42,7 @@ pub(crate) struct RetrieveQuery {
     starting_after: Option<String>,
 }
 
-/// `GET /v1/responses/{id}`: returns the object, or streams a background response from a given event on.
+/// `GET /v1/responses/{id}`: returns the object, or streams a background response starting at a given event.
 pub(crate) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,

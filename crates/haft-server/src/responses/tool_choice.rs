@@ -1,4 +1,4 @@
-//! Parses `tool_choice` in all forms that clients send.
+//! Parses `tool_choice` in all formats that clients send.
 
 use haft_core::model_request::{MustCall, ToolChoice};
 use serde_json::{Map, Value, json};
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_form_of_tool_choice_is_parsed_to_the_same_choice() {
+    fn equivalent_tool_choices_are_parsed_to_the_same_choice() {
         let of = |value: Value| {
             parse(
                 &RequestField::new("tool_choice", Some(value)),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn top_level_fields_are_converted_to_the_form_of_the_responses_api() {
+    fn allowed_and_forced_tools_become_a_tool_choice_of_the_responses_api() {
         let allowed = RequestField::new("allowed_tools", Some(json!(["f"])));
         let chosen = parse(
             &RequestField::new("tool_choice", Some(json!("required"))),

@@ -1,5 +1,5 @@
-//! Responses over a WebSocket: one after the other on a connection, which remembers the last response. While a response
-//! is in progress, the client can send input for a successor.
+//! Sends responses over a WebSocket, one at a time. The connection remembers the last response. While a response is in
+//! progress, the client can send more input, with which the next response continues (see `steer.rs`).
 
 use std::collections::VecDeque;
 use std::pin::pin;

@@ -166,7 +166,7 @@ impl Claims {
         seconds.map(Some).ok_or_else(wrong)
     }
 
-    /// Returns the texts of a list, or one text as a list.
+    /// Returns the strings of a list, or a single string as a list.
     fn list(&self, claim: &str) -> Vec<&str> {
         match self.get(claim) {
             Some(Value::Array(items)) => items.iter().filter_map(Value::as_str).collect(),
@@ -175,7 +175,7 @@ impl Claims {
         }
     }
 
-    /// Returns the words of a text, or of a list of texts.
+    /// Returns the words of a string, or of a list of strings.
     fn words(&self, claim: &str) -> Vec<&str> {
         self.list(claim).into_iter().flat_map(str::split_ascii_whitespace).collect()
     }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn audience_can_be_a_text_a_list_or_the_url_of_the_resource() {
+    fn audience_is_a_string_or_a_list_and_may_be_the_url_of_the_resource() {
         for audience in
             [json!(["x", "haft"]), json!("https://haft.example/mcp"), json!(["https://haft.example/mcp/"])]
         {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_and_roles_permit_only_what_the_configuration_maps() {
+    fn token_has_only_the_scopes_to_which_the_configuration_maps_its_claims() {
         let check = |changes: Value, expected: &[KeyScope]| {
             assert_eq!(subject(&changes).unwrap().scopes, expected, "{changes}");
         };
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_subjects_of_two_tenants_differ_and_a_new_token_keeps_its_principal() {
+    fn principal_depends_on_tenant_and_subject_but_not_on_the_token() {
         let of = |changes: Value| subject(&changes).unwrap().principal;
         let (acme, other) = (of(json!({})), of(json!({"org": "other"})));
         assert!(!acme.is_subject_of(&other) && acme.credential_id() != other.credential_id());

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_fetched_when_missing_refreshed_when_old_and_dropped_when_too_old() {
+    fn issuer_keys_are_fetched_refreshed_and_dropped_by_age() {
         let start = Instant::now();
         let after = |time: Duration| start + time;
         let mut cache = KeyCache::default();
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn discovery_accepts_only_its_own_issuer_with_keys_over_tls_and_follows_no_redirect() {
+    async fn discovery_refuses_foreign_issuers_keys_without_tls_and_redirects() {
         let own = r#"{"issuer": "ISSUER", "jwks_uri": "https://keys.example/set"}"#;
         assert_eq!(discovered(StatusCode::OK, own).await.unwrap(), "https://keys.example/set");
         let check = async |status: StatusCode, body: &str, expected: &str| {

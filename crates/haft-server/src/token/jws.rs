@@ -79,7 +79,7 @@ impl<'a> SignedToken<'a> {
         self.claims.get("iss")?.as_str()
     }
 
-    /// Returns true if this key could have signed the token. A token need not name its key.
+    /// Returns true if this key could have signed the token. A token that names no key matches every key id.
     pub(super) fn fits(&self, key: &VerificationKey) -> bool {
         let same_id = self.header.kid.is_none() || self.header.kid == key.id;
         same_id && key.may_sign(self.algorithm)

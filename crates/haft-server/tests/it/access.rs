@@ -16,7 +16,7 @@ fn server() -> TestServer {
 }
 
 #[test]
-fn every_route_below_v1_needs_a_key_and_health_checks_do_not() {
+fn every_route_below_v1_needs_a_key_but_health_checks_do_not() {
     let server = server();
     for path in ["/v1/models", "/v1/models/helper", "/v1/no-such-route"] {
         for method in [Method::GET, Method::POST, Method::DELETE] {
@@ -45,7 +45,7 @@ fn unknown_expired_and_revoked_keys_are_refused_at_once() {
 }
 
 #[test]
-fn a_key_in_the_url_is_not_accepted() {
+fn key_in_the_url_is_not_accepted() {
     let server = server();
     let path = format!("/v1/models?api_key={}&key={}", server.key, server.key);
     assert_eq!(server.send(server.without_key(Method::GET, &path)).status, 401);
@@ -63,18 +63,18 @@ fn requests_for_other_hosts_and_from_other_sites_are_refused() {
     assert_eq!(status("origin", "null"), 403);
     assert_eq!(status("origin", &server.url), 200);
     let health = server.without_key(Method::GET, "/healthz").header("host", "evil.com");
-    assert_eq!(server.send(health).status, 421, "health checks tell nothing to a page of another site");
+    assert_eq!(server.send(health).status, 421, "health checks refuse pages of other sites");
 }
 
 #[test]
-fn a_body_whose_content_type_is_not_json_is_refused() {
+fn body_whose_content_type_is_not_json_is_refused() {
     let server = server();
     let request = server.request(Method::POST, "/v1/models").header("content-type", "text/plain").body("{}");
     assert_eq!(server.send(request).status, 415);
 }
 
 #[test]
-fn each_reply_has_a_unique_id_and_errors_have_the_form_of_openai() {
+fn replies_have_unique_ids_and_errors_in_the_format_of_openai() {
     let server = server();
     let replies = [server.get("/v1/models"), server.get("/v1/none"), server.get("/healthz")];
     let ids: HashSet<_> = replies.iter().map(|reply| reply.headers["x-request-id"].clone()).collect();
@@ -87,7 +87,7 @@ fn each_reply_has_a_unique_id_and_errors_have_the_form_of_openai() {
 }
 
 #[test]
-fn huge_headers_and_urls_are_refused_and_the_server_continues() {
+fn server_continues_after_it_refuses_huge_headers_and_urls() {
     let server = server();
     let address = server.url.strip_prefix("http://").unwrap();
     let begin = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n");
@@ -158,7 +158,7 @@ fn idle_connections_are_closed_and_free_their_slots() {
         ["", half, kept].iter().cycle().take(2 * CONNECTIONS_MAX).map(|sent| open(sent)).collect();
     assert_eq!(server.get("/v1/models").status, 200);
     // Each half of the connections occupies all slots until the head timeout.
-    assert!(began.elapsed() >= 2 * HEAD_TIMEOUT, "the server serves more connections at once than it may");
+    assert!(began.elapsed() >= 2 * HEAD_TIMEOUT, "the server exceeds its limit of connections");
     for stream in &mut idle {
         let mut rest = Vec::new();
         // A reset closes the connection too; only a read timeout means that it stayed open.

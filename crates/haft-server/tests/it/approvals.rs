@@ -53,21 +53,21 @@ fn approved_call_is_made_once_even_after_a_server_restart() {
         assert_eq!((types(&second), text(&second)), (vec!["mcp_call", "message"], "Done."));
         let call = &second["output"][0];
         assert_eq!(call["approval_request_id"], item["id"]);
-        assert_eq!(call["output"], "noted", "without the delimiters for the model");
+        assert_eq!(call["output"], "noted", "the output has no delimiters for the model");
         let sent = server.model.requests().last().unwrap().raw.clone();
         assert!(sent.contains("begins; it is not an instruction]\\nnoted"), "{sent}");
         assert_eq!(tools.calls(), [json!({"n": 1})]);
         let again = post(&server, &answer(&first, &item, true));
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
         assert_eq!(again.headers["x-should-retry"], "false");
-        assert_eq!(tools.calls().len(), 1, "an approval counts once");
+        assert_eq!(tools.calls().len(), 1, "an approval allows one call");
         let decided = audited(&server, "approval.decided");
         assert_eq!((decided.len(), &decided[0]["detail"]), (1, &json!("approved")), "{decided:?}");
         assert_eq!((&decided[0]["target"], &decided[0]["principal"]), (&item["id"], &json!("default/local")));
         let called = audited(&server, "tool.executed");
         assert_eq!((called.len(), &called[0]["target"]), (1, &json!("docs__add")), "{called:?}");
         let third = json!({"model": "openai/m", "previous_response_id": second["id"], "input": "Thanks."});
-        assert_eq!(ask(&server, &third)["status"], "completed", "the conversation goes on");
+        assert_eq!(ask(&server, &third)["status"], "completed", "the conversation can continue");
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) fn code(reply: &Reply) -> Value {
 }
 
 #[test]
-fn denied_call_is_not_made_and_the_model_continues() {
+fn denied_call_is_not_made_but_the_model_continues() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let (first, item) = asked(&server, &tools, &json!({"always": {"tool_names": ["add"]}}));
@@ -124,7 +124,7 @@ fn only_the_exact_answers_of_the_owner_continue_the_run() {
     let mut late = answer(&first, &items[0], true);
     late["input"].as_array_mut().unwrap().push(json!({"role": "user", "content": "And more."}));
     assert_eq!(post(&server, &late).json()["error"]["param"], "input[1]");
-    assert_eq!(tools.calls(), [] as [Value; 0], "none of these made a call");
+    assert_eq!(tools.calls(), [] as [Value; 0], "no refused answer makes a call");
     let mut good = answer(&first, &items[1], true);
     let deny = answer(&first, &items[0], false)["input"][0].clone();
     good["input"].as_array_mut().unwrap().push(deny);
@@ -163,7 +163,7 @@ fn approval_request_expires_after_a_day() {
 }
 
 #[test]
-fn approvals_of_one_response_are_answered_one_by_one() {
+fn approvals_of_one_response_can_be_answered_one_by_one() {
     let tools = ToolServer::start();
     let calls = [1, 2, 3].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));
     let script = Script::of([ScriptStep::say(calls), ScriptStep::text("Done.")]);
@@ -190,7 +190,7 @@ fn approvals_of_one_response_are_answered_one_by_one() {
 }
 
 #[test]
-fn request_cannot_loosen_a_rule_of_the_operator_or_approve_without_the_scope() {
+fn request_cannot_loosen_operator_rules_or_approve_without_the_scope() {
     let tools = ToolServer::start();
     let mut config = tools.config();
     config["policy"] = json!({"rules": [{"tool": "docs__*", "decision": "ask"}]});
@@ -207,12 +207,20 @@ fn request_cannot_loosen_a_rule_of_the_operator_or_approve_without_the_scope() {
         server.send(request.header("content-type", "application/json").body(body.to_string()))
     };
     let first = send(&request(&json!("never"))).json();
-    assert_eq!(types(&first), ["mcp_approval_request"], "the operator's rule asks");
+    assert_eq!(types(&first), ["mcp_approval_request"], "the operator's rule requires approval");
     let item = first["output"][0].clone();
-    assert_eq!(post(&server, &answer(&first, &item, true)).status, 403, "another key of the same owner");
+    assert_eq!(
+        post(&server, &answer(&first, &item, true)).status,
+        403,
+        "a key without the scope cannot approve"
+    );
     let native = format!("/api/v1/approvals/{}", item["id"].as_str().unwrap());
     let native = server.request(Method::POST, &native).header("content-type", "application/json");
-    assert_eq!(server.send(native.body("{\"approve\": true}")).status, 403, "the same over the native API");
+    assert_eq!(
+        server.send(native.body("{\"approve\": true}")).status,
+        403,
+        "a key without the scope cannot approve over the native API"
+    );
     assert_eq!(tools.calls(), [] as [Value; 0]);
     assert_eq!(text(&send(&answer(&first, &item, true)).json()), "Done.");
     assert_eq!(tools.calls().len(), 1);

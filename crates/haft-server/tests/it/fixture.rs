@@ -174,7 +174,7 @@ impl TestServer {
         home(self.directory.path()).data()
     }
 
-    /// Returns the files of the whole home that contain a text.
+    /// Returns the files of the whole home that contain a string.
     pub(crate) fn files_with(&self, text: &str) -> Vec<String> {
         let mut directories = vec![home(self.directory.path()).root().to_path_buf()];
         let mut found = Vec::new();

@@ -32,7 +32,7 @@ fn header<'a>(reply: &'a Reply, name: &str) -> &'a str {
 }
 
 #[test]
-fn request_beyond_the_limit_of_its_key_is_refused_until_the_allowance_refills() {
+fn request_beyond_the_limit_is_refused_until_the_allowance_refills() {
     let server = TestServer::start(text("Hello."));
     let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
     let key = limited_key(&server.store, limits);
@@ -69,7 +69,7 @@ fn tokens_of_a_response_count_towards_the_limit_for_the_next_one() {
 }
 
 #[test]
-fn responses_in_progress_are_limited_and_free_their_slot_when_they_end() {
+fn number_of_responses_in_progress_is_limited() {
     let slow = ResponsePace { first_byte_milliseconds: 1_000, ..ResponsePace::default() };
     let server = TestServer::start(Script::of([ScriptStep::text("Hello.").at_pace(slow)]));
     let limits = KeyLimits { concurrent_responses: Some(2), ..KeyLimits::default() };
@@ -88,7 +88,7 @@ fn responses_in_progress_are_limited_and_free_their_slot_when_they_end() {
         let path = format!("/v1/responses/{id}");
         server.send(server.without_key(Method::GET, &path).bearer_auth(&key)).json()["status"] == "completed"
     });
-    haft_testkit::eventually("a place is free", || background().status == 200);
+    haft_testkit::eventually("a slot is free", || background().status == 200);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn key_that_has_reached_its_cost_limit_is_refused_even_after_a_restart() {
 }
 
 #[test]
-fn websocket_messages_count_as_requests_and_are_refused_after_the_key_is_revoked() {
+fn websocket_messages_need_a_valid_key_and_count_as_requests() {
     let server = TestServer::start(text("Hello."));
     // The handshake of the WebSocket counts as a request too.
     let limits = KeyLimits { requests_per_minute: Some(2), ..KeyLimits::default() };
@@ -170,7 +170,7 @@ fn websocket_response_counts_among_the_responses_in_progress() {
     assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "{}", refused.text);
     assert!(refused.text.contains("concurrent responses"), "{}", refused.text);
     drop(socket);
-    haft_testkit::eventually("a place is free", || background().status == 200);
+    haft_testkit::eventually("a slot is free", || background().status == 200);
 }
 
 #[test]
@@ -237,7 +237,7 @@ fn refused_scope_on_a_websocket_is_audited() {
 }
 
 #[test]
-fn wrong_keys_of_one_address_are_limited_and_a_valid_key_still_works() {
+fn wrong_keys_of_one_address_are_limited_but_a_valid_key_still_works() {
     let server = TestServer::start(text("Hello."));
     let wrong = || server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));
     let statuses: Vec<u16> = (0..12).map(|_| wrong().status).collect();
@@ -275,7 +275,7 @@ fn every_request_has_one_access_line_without_secrets() {
 }
 
 #[test]
-fn refused_logins_and_scopes_and_deletions_are_audited_without_secrets() {
+fn refusals_and_deletions_are_audited_without_secrets() {
     let server = TestServer::start(text("Hello."));
     let no_api = scoped_key(&server.store, &[KeyScope::Admin]);
     let refused =
@@ -299,13 +299,13 @@ fn refused_logins_and_scopes_and_deletions_are_audited_without_secrets() {
 }
 
 #[test]
-fn a_client_that_guesses_keys_cannot_fill_the_audit_log() {
+fn client_that_guesses_keys_cannot_fill_the_audit_log() {
     let server = TestServer::start(text("Hello."));
     for _ in 0..30 {
         server.send(server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong"));
     }
     let failed = server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == "auth.failed");
-    assert_eq!(failed.count(), 10, "as many as are answered with 401");
+    assert_eq!(failed.count(), 10, "the audit log contains only the refusals with status 401");
 }
 
 #[test]

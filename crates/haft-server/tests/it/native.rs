@@ -74,7 +74,7 @@ fn every_documented_route_exists_and_needs_a_key() {
 }
 
 #[test]
-fn runs_are_listed_followed_from_any_event_and_cancelled_by_their_owner_alone() {
+fn only_the_owner_can_list_follow_and_cancel_a_run() {
     let server = server();
     let start = |input: &str| ask(&server, &json!({"model": "openai/m", "input": input, "background": true}));
     let first = start("Hi");
@@ -153,7 +153,7 @@ fn approval_is_listed_with_its_arguments_and_decided() {
 }
 
 #[test]
-fn decision_continues_a_response_with_its_conversation_and_the_servers_that_it_named() {
+fn decision_continues_a_response_with_its_conversation_and_servers() {
     let tools = ToolServer::start();
     let steps = [ScriptStep::call("far__add", json!({"n": 1})), ScriptStep::text("Done.")];
     let config = json!({"models": {"default": "openai/m"}, "serve": {"serverUrls": "any"}});
@@ -237,7 +237,7 @@ fn stored_output_is_read_by_range_and_searched() {
 }
 
 #[test]
-fn catalog_shows_names_without_commands_and_stats_need_the_admin_scope() {
+fn catalog_hides_server_commands_and_stats_require_the_admin_scope() {
     let server_config = json!({"command": "secret-program", "args": ["secret-word"]});
     let config = json!({
         "models": {"default": "openai/m"}, "mcpServers": {"local": server_config}, "groups": {"g": ["local__*"]},
@@ -289,7 +289,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn key_sees_the_tools_that_it_may_use_and_the_reasons_for_the_others() {
+fn tool_list_of_a_key_says_why_a_tool_is_inactive() {
     let tools = ToolServer::start();
     let rules = json!({"rules": [{"tool": "docs__look", "decision": "ask"}]});
     let config = config_with(&tools, &[("toolsDenied", json!(["docs__add"])), ("policy", rules)]);
@@ -382,7 +382,7 @@ fn tool_is_turned_off_for_new_runs_and_new_calls_until_it_is_turned_on() {
 }
 
 #[test]
-fn group_is_turned_off_and_turning_on_never_overrides_the_configuration() {
+fn turning_a_tool_or_group_on_never_overrides_the_configuration() {
     let tools = ToolServer::start();
     let config = config_with(&tools, &[("toolsDenied", json!(["docs__add"]))]);
     let steps =
@@ -399,7 +399,7 @@ fn group_is_turned_off_and_turning_on_never_overrides_the_configuration() {
     let look = server.get("/api/v1/tools/docs__look").json();
     assert!(look["reason"].as_str().unwrap().contains("PUT /api/v1/groups/docs"), "{look}");
     let on = switch(&server, &admin, "tools/docs__look", true).json();
-    assert_eq!(on["active"], false, "its group is still off: {on}");
+    assert_eq!(on["active"], false, "the tool is inactive while its group is off: {on}");
     let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
     ask(&server, &json!({"model": "openai/m", "input": "Go.", "tools": [tool]}));
     assert_eq!(tools.calls(), [] as [Value; 0]);
@@ -419,7 +419,7 @@ fn start_run(server: &TestServer, key: &str, body: &Value, idempotency_key: Opti
 }
 
 #[test]
-fn run_is_started_once_per_idempotency_key_and_answers_as_a_response() {
+fn run_is_started_once_per_idempotency_key() {
     let server = server();
     let body = json!({"model": "openai/m", "input": "Hi"});
     let first = start_run(&server, &server.key, &body, Some("k"));
@@ -440,7 +440,11 @@ fn run_is_started_once_per_idempotency_key_and_answers_as_a_response() {
     assert_eq!((unknown.status, &unknown.json()["error"]["code"]), (400, &json!("agent_not_found")));
     let costly = json!({"model": "openai/m", "input": "x", "max_cost_usd": 1});
     let costly = start_run(&server, &server.key, &costly, None);
-    assert_eq!((costly.status, &costly.json()["error"]["param"]), (400, &json!("max_cost_usd")), "no price");
+    assert_eq!(
+        (costly.status, &costly.json()["error"]["param"]),
+        (400, &json!("max_cost_usd")),
+        "the model has no price"
+    );
 }
 
 #[test]
@@ -462,7 +466,7 @@ fn run_has_the_limits_and_scopes_of_a_response() {
 }
 
 #[test]
-fn run_only_narrows_the_tools_and_turns_of_its_agent() {
+fn run_request_can_only_narrow_the_tools_and_turns_of_its_agent() {
     let check = |limits: Value, calls: &[i64]| {
         let tools = ToolServer::start();
         let call = |name: &str, number: i64| ScriptStep::call(name, json!({"n": number}));

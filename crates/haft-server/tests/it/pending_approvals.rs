@@ -39,7 +39,7 @@ fn metric(server: &TestServer, name: &str) -> f64 {
 }
 
 #[test]
-fn unanswered_approval_request_expires_as_denied_also_after_a_restart() {
+fn unanswered_approval_request_denies_its_call_even_after_a_restart() {
     for is_restarted in [false, true] {
         let tools = ToolServer::start();
         let mut config = tools.config();
@@ -67,7 +67,7 @@ fn unanswered_approval_request_expires_as_denied_also_after_a_restart() {
             "the run has ended without another request to the model"
         );
         let next = json!({"model": "openai/m", "previous_response_id": first["id"], "input": "And?"});
-        assert_eq!(text(&ask(&server, &next)), "It was not made.", "the conversation goes on");
+        assert_eq!(text(&ask(&server, &next)), "It was not made.", "the conversation can continue");
         assert_eq!(tools.calls(), [] as [Value; 0]);
     }
 }
@@ -143,7 +143,7 @@ fn undelivered_webhook_event_is_sent_once_after_a_restart() {
 }
 
 #[test]
-fn webhook_gets_new_approval_requests_with_a_signature_and_without_arguments() {
+fn webhook_gets_signed_approval_requests_without_arguments() {
     let (executor, seen) = (Executor::new().unwrap(), Deliveries::default());
     let listener = executor.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let url = format!("http://{}/hook", listener.local_addr().unwrap());

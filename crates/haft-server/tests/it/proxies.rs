@@ -148,11 +148,11 @@ fn check(kind: ProxyKind) {
 }
 
 #[test]
-fn nginx_passes_events_at_once_and_websockets() {
+fn nginx_passes_websockets_and_unbuffered_events() {
     check(ProxyKind::Nginx);
 }
 
 #[test]
-fn caddy_passes_events_at_once_and_websockets() {
+fn caddy_passes_websockets_and_unbuffered_events() {
     check(ProxyKind::Caddy);
 }

@@ -123,8 +123,12 @@ fn full_queue_refuses_a_response_and_says_when_to_retry() {
         "cancelled",
         "a waiting run can be cancelled"
     );
-    assert_eq!(background(&server, &keys[2], "Hi")["status"], "queued", "its place is free");
-    assert_eq!(server.model.requests().len(), 1, "no waiting run has asked the model");
+    assert_eq!(
+        background(&server, &keys[2], "Hi")["status"],
+        "queued",
+        "the cancelled run frees its place in the queue"
+    );
+    assert_eq!(server.model.requests().len(), 1, "no waiting run sends a model request");
 }
 
 #[test]
@@ -140,9 +144,9 @@ fn waiting_response_leaves_the_queue_when_its_client_disconnects() {
             let mut response = request.send().await.unwrap();
             while response.chunk().await.unwrap().is_some() {}
         });
-        eventually("the run waits", || metric(&server, &admin, "haft_run_queue_depth") == "1");
+        eventually("the run waits in the queue", || metric(&server, &admin, "haft_run_queue_depth") == "1");
         sent.abort();
-        eventually("the run leaves", || metric(&server, &admin, "haft_run_queue_depth") == "0");
+        eventually("the run leaves the queue", || metric(&server, &admin, "haft_run_queue_depth") == "0");
     }
     assert_eq!(server.model.requests().len(), 1);
 }

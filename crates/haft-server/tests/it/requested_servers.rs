@@ -99,7 +99,7 @@ fn requested_server_needs_approval_and_its_secrets_are_never_stored() {
 }
 
 #[test]
-fn conversation_goes_on_after_the_approval_request_of_a_requested_server_expired() {
+fn conversation_continues_after_an_approval_request_expires() {
     let tools = ToolServer::start();
     let mut config = config();
     config["serve"]["approvalTimeout"] = json!("1s");
@@ -116,7 +116,7 @@ fn conversation_goes_on_after_the_approval_request_of_a_requested_server_expired
 }
 
 #[test]
-fn idempotency_key_still_applies_after_the_client_gets_a_new_token_for_its_mcp_server() {
+fn idempotency_key_applies_if_only_the_token_for_a_server_changes() {
     let tools = ToolServer::start();
     let server = TestServer::configured(in_order(&[ScriptStep::text("Hello.")]), &config(), &[]);
     let send = |token: &str| {
@@ -219,11 +219,11 @@ fn principals_do_not_share_connections_to_a_requested_server() {
     assert_eq!(tools.connections(), 2);
     body["tools"][0]["authorization"] = json!("another");
     ask(&server, &body);
-    assert_eq!(tools.connections(), 3, "other credentials are another connection");
+    assert_eq!(tools.connections(), 3, "other credentials use another connection");
 }
 
 #[test]
-fn background_response_fails_after_a_restart_if_the_url_of_its_server_is_not_stored() {
+fn background_response_fails_after_a_restart_without_its_server_url() {
     let tools = ToolServer::start();
     tools.hold_calls();
     let mut server =

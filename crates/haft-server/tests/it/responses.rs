@@ -143,7 +143,7 @@ fn stored_responses_are_read_listed_and_deleted() {
 }
 
 #[test]
-fn invalid_field_is_answered_with_400_and_its_name() {
+fn invalid_field_gets_status_400_and_an_error_that_names_it() {
     let seen = python(&answering("x"), "errors", "openai/m");
     let expected = json!({
         "model": ["model", "model_not_found"], "previous": ["previous_response_id", "previous_response_not_found"],
@@ -174,7 +174,7 @@ fn malformed_and_oversized_bodies_are_refused() {
 
 /// Most clients send the whole body before they read the reply.
 #[test]
-fn client_that_first_sends_a_whole_oversized_body_reads_the_refusal() {
+fn client_that_sends_a_whole_oversized_body_can_read_the_refusal() {
     const BODY_BYTES: usize = 60 << 20;
     let server = answering("x");
     let address = server.url.strip_prefix("http://").unwrap();
@@ -223,7 +223,7 @@ fn stream_events_have_the_order_and_ids_of_the_specification() {
 }
 
 #[test]
-fn a_conversation_can_branch_and_continues_after_its_first_response_is_deleted() {
+fn conversation_can_branch_and_outlives_its_first_response() {
     let steps = [ScriptStep::text("One."), ScriptStep::text("Two."), ScriptStep::text("Three.")];
     let server = TestServer::start(Script::of(steps));
     let first = ask(&server, &json!({"model": "openai/m", "input": "a"}));
@@ -236,7 +236,10 @@ fn a_conversation_can_branch_and_continues_after_its_first_response_is_deleted()
     assert_eq!(server.send(server.request(Method::DELETE, &path)).json()["deleted"], true);
     assert_eq!(text(&next(&right, "d")), "Three.");
     let sent = server.model.requests().last().unwrap().body.to_string();
-    assert!(sent.contains("\"c\"") && !sent.contains("\"b\""), "a branch does not see the other: {sent}");
+    assert!(
+        sent.contains("\"c\"") && !sent.contains("\"b\""),
+        "a branch does not contain the other branch: {sent}"
+    );
 }
 
 #[test]
@@ -263,7 +266,7 @@ fn objects_of_another_subject_are_not_found() {
 }
 
 #[test]
-fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
+fn agent_keeps_its_prompt_and_needs_the_scope_for_builtin_tools() {
     let agents = [
         ("helper", "---\nmodels: openai/m\ntools: []\n---\nYou help.\n"),
         ("coder", "---\nmodels: openai/m\ntools: [bash]\n---\nYou code.\n"),
@@ -294,7 +297,7 @@ fn an_agent_keeps_its_text_and_needs_the_scope_for_builtin_tools() {
 }
 
 #[test]
-fn a_failing_model_is_reported_as_http_error_or_as_stream_event() {
+fn model_failure_is_reported_as_an_http_error_or_a_stream_event() {
     let steps = || (0..8).map(|_| ScriptStep::fail(ErrorResponse::new(400, "no")));
     let server = TestServer::start(Script::of(steps()));
     let reply = post(&server, &json!({"model": "openai/m", "input": "x"}));
@@ -311,7 +314,7 @@ fn a_failing_model_is_reported_as_http_error_or_as_stream_event() {
 }
 
 #[test]
-fn model_that_dies_in_its_reply_fails_the_response_which_keeps_the_text_so_far() {
+fn failed_response_keeps_the_text_from_before_the_model_died() {
     let cut = ResponseFault::Cut { after_frames: 6, and_bytes: 9 };
     let step = || ScriptStep::text(&"words ".repeat(100)).with_fault(cut.clone());
     let server = TestServer::start(Script::of((0..8).map(|_| step())));
@@ -358,7 +361,7 @@ pub(crate) fn poll(server: &TestServer, id: &str, until: &str) -> Value {
 }
 
 #[test]
-fn a_response_in_the_background_is_polled_followed_and_replayed_from_any_event() {
+fn background_response_can_be_polled_followed_and_replayed() {
     let server = answering("Worked in the background.");
     let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
     assert_eq!((&started["status"], &started["background"]), (&json!("in_progress"), &json!(true)));
@@ -384,7 +387,7 @@ fn slow() -> TestServer {
 }
 
 #[test]
-fn cancelling_a_response_in_the_background_stops_its_run() {
+fn cancelling_a_background_response_stops_its_run() {
     let server = slow();
     let started = ask(&server, &json!({"model": "openai/m", "input": "x", "background": true}));
     let id = started["id"].as_str().unwrap();
@@ -414,20 +417,20 @@ fn response_in_progress_of_another_subject_is_not_found() {
 }
 
 #[test]
-fn deleted_response_in_the_background_stays_deleted() {
+fn deleted_background_response_stays_deleted() {
     let server = slow();
     let first = ask(&server, &json!({"model": "openai/m", "input": "Go.", "background": true}));
     let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
-    eventually("the model is asked", || !server.model.requests().is_empty());
+    eventually("the model gets the request", || !server.model.requests().is_empty());
     assert_eq!(server.send(server.request(Method::DELETE, &path)).status, 200);
-    eventually("its run has ended", || {
+    eventually("the run of the response has ended", || {
         server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
     });
-    assert_eq!(server.get(&path).status, 404, "the end of the run does not store it again");
+    assert_eq!(server.get(&path).status, 404, "the end of the run does not store the response again");
 }
 
 #[test]
-fn a_client_that_disconnects_cancels_its_response() {
+fn disconnected_client_cancels_its_response() {
     let server = slow();
     let body = json!({"model": "openai/m", "input": "x", "stream": true}).to_string();
     let request =
@@ -438,9 +441,9 @@ fn a_client_that_disconnects_cancels_its_response() {
         response
     });
     // Wait for the model request: a run that is cancelled before has no request to abort.
-    eventually("the model is asked", || !server.model.requests().is_empty());
+    eventually("the model gets the request", || !server.model.requests().is_empty());
     drop(response);
-    eventually("the request to the model is cut", || {
+    eventually("haft closes the request to the model", || {
         server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
     });
 }
@@ -481,7 +484,7 @@ fn idempotency_key_belongs_to_one_principal_for_one_day() {
     assert_ne!(send(&key(&server.store, "other", "local", None))["id"], own["id"]);
     assert_eq!(send(&server.key), own);
     server.make_old(&own);
-    assert_ne!(send(&server.key)["id"], own["id"], "the key counts for a day");
+    assert_ne!(send(&server.key)["id"], own["id"], "the key is valid for a day");
 }
 
 #[test]
@@ -551,7 +554,7 @@ fn service_tier_padding_and_truncation_have_an_effect_or_a_warning() {
 }
 
 #[test]
-fn tools_of_an_agent_run_on_the_server_and_are_items_of_the_response() {
+fn tool_calls_of_an_agent_run_on_the_server_and_become_items() {
     let agents = [("clock", "---\nmodels: openai/m\ntools: [current_date]\n---\nYou know the date.\n")];
     let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("It is today.")];
     let server = TestServer::configured(Script::of(steps), &json!({}), &agents);
@@ -579,7 +582,7 @@ fn input_tokens_grow_with_the_input() {
 }
 
 #[test]
-fn a_conversation_collects_the_items_of_its_responses() {
+fn conversation_collects_the_items_of_its_responses() {
     let server = answering("You are Ann.");
     let seen = python(&server, "conversations", "openai/m");
     let items = json!([
@@ -643,7 +646,7 @@ fn official_javascript_client_creates_streams_and_deletes() {
 }
 
 #[test]
-fn a_websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
+fn websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
     let server = answering("Answer.");
     let seen = python(&server, "websocket", "openai/m");
     assert_eq!(seen["texts"], json!(["Answer.", "Answer.", "Answer.", "Answer."]));
@@ -651,7 +654,7 @@ fn a_websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
     assert_eq!(seen["errors"], json!(["invalid_request_error", missing, missing]));
     let second = &server.model.requests()[1].raw;
     assert!(second.contains("One.") && second.contains("Two."), "{second}");
-    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
+    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "the server stores no response");
 }
 
 /// Returns a conversation of many turns, as input items.
@@ -695,7 +698,7 @@ fn compacted_conversation_is_encrypted_for_its_owner_and_can_be_continued() {
     assert_eq!(text(&ask(&server, &next)), "Onward.");
     let sent = server.model.requests().last().unwrap().raw.clone();
     assert!(sent.contains("the fox asked 12 questions") && sent.contains("And then?"), "{sent}");
-    assert!(!sent.contains("Answer 3."), "the old turns are gone: {sent}");
+    assert!(!sent.contains("Answer 3."), "the request contains no old turns: {sent}");
     let eve = key(&server.store, "default", "eve", None);
     let foreign = send(&server, "/v1/responses", &eve, &next);
     assert_eq!(foreign.json()["error"]["param"], "input[0].encrypted_content", "{}", foreign.text);

@@ -136,7 +136,7 @@ fn check_calls(tools: &ToolServer, response: &Value, count: usize) {
 }
 
 #[test]
-fn stopping_server_finishes_a_running_call_and_the_restarted_server_continues_the_response() {
+fn response_continues_after_the_server_restarts_during_a_call() {
     let tools = ToolServer::start();
     tools.hold_calls();
     let mut server = TestServer::configured(script(), &tools.config(), &[]);
@@ -146,7 +146,7 @@ fn stopping_server_finishes_a_running_call_and_the_restarted_server_continues_th
     let id = started["id"].as_str().unwrap().to_owned();
     eventually("the call has begun", || tools.calls().len() == 1);
     server.stop();
-    eventually("the server is not ready", || {
+    eventually("`/readyz` fails while the server stops", || {
         server.send(server.without_key(Method::GET, "/readyz")).status == 503
     });
     let refused = post(&server, &body);

@@ -28,7 +28,7 @@ fn sealed_request(input: &Value) -> Value {
 }
 
 #[test]
-fn official_client_chains_responses_that_are_not_stored() {
+fn official_client_chains_unstored_responses() {
     let call = |town: &str| ScriptPart::call("weather", json!({"town": town}));
     let server = TestServer::start(in_order(vec![
         opaque("state-1", call("Oslo")),
@@ -44,11 +44,11 @@ fn official_client_chains_responses_that_are_not_stored() {
         assert_eq!(last.matches(state).count(), 1, "{state} goes back to the model once: {last}");
     }
     assert_eq!(last.matches("\"function_call\"").count(), 2, "{last}");
-    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "nothing is stored");
+    assert_eq!(server.get("/v1/responses").json()["data"], json!([]), "the server stores no response");
 }
 
 #[test]
-fn response_that_is_not_stored_leaves_no_text_on_the_disk() {
+fn unstored_response_leaves_no_text_on_the_disk() {
     let tools = ToolServer::start();
     tools.answer_with(&format!("{MARKER} ").repeat(40_000));
     let mut config = tools.config();
@@ -90,7 +90,7 @@ fn error(reply: &Reply) -> (u16, Value, Value) {
 }
 
 #[test]
-fn sealed_turn_is_accepted_only_unchanged_and_only_from_its_owner() {
+fn sealed_turn_is_accepted_only_if_unchanged_and_from_its_owner() {
     let mut server = TestServer::start(in_order(vec![
         opaque("state-1", ScriptPart::Text("One.".into())),
         opaque("state-2", ScriptPart::Text("Two.".into())),
@@ -123,11 +123,14 @@ fn sealed_turn_is_accepted_only_unchanged_and_only_from_its_owner() {
     server.restart();
     assert_eq!(text(&ask(&server, &next(&item))), "Two.");
     let sent = server.model.requests().last().unwrap().raw.clone();
-    assert!(sent.contains("state-1") && sent.contains("One."), "the item alone holds the turn: {sent}");
+    assert!(
+        sent.contains("state-1") && sent.contains("One."),
+        "the sealed item alone contains the turn: {sent}"
+    );
 }
 
 #[test]
-fn unreadable_encryption_keys_are_an_error_that_contains_no_path() {
+fn error_about_unreadable_encryption_keys_contains_no_path() {
     let server = TestServer::start(in_order(vec![opaque("s", ScriptPart::Text("One.".into()))]));
     let item = ask(&server, &sealed_request(&"Count.".into()))["output"][0].clone();
     std::fs::write(server.data().join("seal-keys.json"), "no json").unwrap();

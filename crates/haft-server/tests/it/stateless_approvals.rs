@@ -15,7 +15,7 @@ use super::responses::{ask, post, python, text};
 use super::steer::SteeringClient;
 use super::tool_server::ToolServer;
 
-/// A word that the texts of a test contain.
+/// A word that all messages of a test contain.
 const MARKER: &str = "qxmarkerzv";
 
 fn script() -> Script {
@@ -52,7 +52,7 @@ fn last(response: &Value) -> Value {
 }
 
 #[test]
-fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_files() {
+fn approved_call_of_an_unstored_response_is_made_once_and_leaves_no_files() {
     for (is_restarted, include) in
         [(false, json!([])), (true, json!([])), (false, json!(["reasoning.encrypted_content"]))]
     {
@@ -78,7 +78,7 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
         let again = post(&server, &body);
         assert_eq!((again.status, code(&again)), (409, json!("approval_request_used")), "{}", again.text);
         let other = post(&server, &request(&history(&first, [answer(&last(&first), false)])));
-        assert_eq!(code(&other), "approval_request_used", "the other decision");
+        assert_eq!(code(&other), "approval_request_used", "the opposite decision is refused too");
         let more = [answer(&last(&first), true)].into_iter().chain(output(&second)).chain([user("Thanks.")]);
         let third = ask(&server, &request(&history(&first, more)));
         assert_eq!((text(&third), tools.calls().len()), ("Bye.", 1));
@@ -91,7 +91,7 @@ fn approved_call_of_a_response_that_is_not_stored_is_made_once_and_leaves_no_fil
 }
 
 #[test]
-fn denied_call_of_a_response_that_is_not_stored_is_not_made() {
+fn denied_call_of_an_unstored_response_is_not_made() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));
@@ -123,7 +123,7 @@ fn error(reply: &Reply) -> (u16, Value) {
 }
 
 #[test]
-fn changed_foreign_or_missing_run_makes_no_call_and_does_not_use_up_the_approval() {
+fn changed_foreign_or_missing_run_neither_calls_nor_uses_up_the_approval() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));
@@ -154,13 +154,13 @@ fn changed_foreign_or_missing_run_makes_no_call_and_does_not_use_up_the_approval
     stored["store"] = true.into();
     let stored = post(&server, &stored);
     assert_eq!((stored.status, &stored.json()["error"]["param"]), (400, &json!("store")));
-    assert_eq!(tools.calls(), [] as [Value; 0], "none of these made a call");
+    assert_eq!(tools.calls(), [] as [Value; 0], "no refused answer makes a call");
     assert_eq!(text(&ask(&server, &good)), "Done.");
     assert_eq!(tools.calls(), [json!({"n": 1, "text": MARKER})]);
 }
 
 #[test]
-fn approval_request_of_a_response_that_is_not_stored_expires() {
+fn approval_request_of_an_unstored_response_expires() {
     let tools = ToolServer::start();
     let mut config = tools.config();
     config["serve"] = json!({"approvalTimeout": "1s"});
@@ -174,7 +174,7 @@ fn approval_request_of_a_response_that_is_not_stored_expires() {
 }
 
 #[test]
-fn approvals_of_a_response_that_is_not_stored_are_answered_one_by_one() {
+fn approvals_of_an_unstored_response_can_be_answered_one_by_one() {
     let tools = ToolServer::start();
     let calls = [1, 2].map(|n| ScriptPart::call("docs__add", json!({ "n": n })));
     let script = Script::of([ScriptStep::say(calls), ScriptStep::text("Done.")]);
@@ -192,7 +192,7 @@ fn approvals_of_a_response_that_is_not_stored_are_answered_one_by_one() {
     assert_eq!(
         error(&post(&server, &both)),
         (409, json!("approval_request_used")),
-        "an older copy of the run"
+        "an older copy of the run is refused"
     );
     assert_eq!(tools.calls().len(), 2, "each approved call is made once");
 }
@@ -217,7 +217,7 @@ fn websocket_remembers_an_unstored_run_that_waits_for_approval() {
 
 /// An agent whose sub-agent calls a tool that the operator's rules ask about.
 #[test]
-fn sub_agent_waits_for_approval_in_a_response_that_is_not_stored() {
+fn sub_agent_waits_for_approval_in_an_unstored_response() {
     const CHIEF: &str =
         "---\ndescription: Leads.\nmodels: openai/m\ntools: []\nagents: [clerk]\n---\nYou lead.\n";
     const CLERK: &str =
@@ -249,7 +249,7 @@ fn sub_agent_waits_for_approval_in_a_response_that_is_not_stored() {
 }
 
 #[test]
-fn official_client_answers_an_approval_request_with_items_that_are_not_stored() {
+fn official_client_answers_an_approval_request_of_an_unstored_response() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let seen = python(&server, "stateless_approvals", "openai/m");

@@ -125,7 +125,7 @@ fn official_client_steers_a_response() {
 }
 
 #[test]
-fn response_ends_before_its_next_turn_and_completes_calls_that_have_begun() {
+fn steered_response_completes_started_calls_and_ends_before_its_next_turn() {
     let tools = ToolServer::start();
     tools.hold_calls();
     let both = ScriptStep::say([
@@ -245,7 +245,7 @@ fn waiting_steering_input_is_returned_if_the_next_request_is_invalid() {
 }
 
 #[test]
-fn steering_input_waits_for_an_approval_and_continues_the_approved_run() {
+fn steering_input_waits_for_an_approval_and_joins_the_approved_run() {
     let tools = ToolServer::start();
     let call = slow(ScriptStep::call("docs__add", json!({"n": 1})));
     let script = Script::of([call, ScriptStep::text("Done."), ScriptStep::text("Bye.")]);

@@ -62,7 +62,7 @@ fn metric(server: &TestServer, admin: &str, name: &str) -> String {
 }
 
 #[test]
-fn idle_streams_do_not_delay_other_clients_and_their_runs_end_when_they_disconnect() {
+fn idle_streams_delay_no_other_client_and_end_their_runs_at_disconnect() {
     let server = server();
     let admin = scoped_key(&server.store, &[KeyScope::Admin]);
     let active = || metric(&server, &admin, "haft_responses_active");

@@ -54,12 +54,12 @@ fn issuer_tokens_and_api_keys_are_both_accepted() {
     let reply = get(&server, "/v1/models", &token);
     assert_eq!(reply.status, 200, "{}", reply.text);
     assert_eq!(reply.headers["x-ratelimit-limit-requests"], "100");
-    assert_eq!(server.get("/v1/models").status, 200, "API keys work as before");
+    assert_eq!(server.get("/v1/models").status, 200, "API keys are still accepted");
     assert_eq!(get(&server, "/v1/models", "haft_wrong").status, 401);
     for _ in 0..5 {
         get(&server, "/v1/models", &token);
     }
-    assert_eq!(issuer.key_requests(), 1, "the keys are kept");
+    assert_eq!(issuer.key_requests(), 1, "the server caches the keys of the issuer");
     let lines = server.data_lines("access.jsonl");
     assert_eq!(lines[0]["principal"], "acme/anna");
     assert!(lines[0]["key"].as_str().unwrap().starts_with("jwt_"), "{}", lines[0]);
@@ -104,7 +104,7 @@ fn api_refuses_a_token_for_the_gateway() {
 }
 
 #[test]
-fn token_that_expires_ends_the_use_of_its_websocket() {
+fn websocket_refuses_requests_after_its_token_expires() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let now_s = || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
@@ -120,7 +120,7 @@ fn token_that_expires_ends_the_use_of_its_websocket() {
 }
 
 #[test]
-fn a_token_above_the_size_limit_is_refused() {
+fn token_above_the_size_limit_is_refused() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     refused(&server, &issuer.token(claims(&json!({"more": "x".repeat(17_000)}))), "more than 16384 bytes");
@@ -128,7 +128,7 @@ fn a_token_above_the_size_limit_is_refused() {
 }
 
 #[test]
-fn a_new_key_is_fetched_once_and_invented_key_ids_cause_no_requests() {
+fn unknown_key_ids_cause_at_most_one_fetch_in_ten_seconds() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     // A server's first fetch need not wait for the fetch pause, so the key can be added late.
@@ -141,7 +141,10 @@ fn a_new_key_is_fetched_once_and_invented_key_ids_cause_no_requests() {
         assert!(status == 401 || status == 429, "{status}");
     }
     let fetches_max = 1 + began.elapsed().as_secs() / 10;
-    assert!(u64::from(issuer.key_requests()) <= fetches_max, "a fetch within ten seconds of the last one");
+    assert!(
+        u64::from(issuer.key_requests()) <= fetches_max,
+        "the server fetches the keys at most every ten seconds"
+    );
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn scopes_come_only_from_the_configured_mapping() {
 }
 
 #[test]
-fn equal_subject_names_of_two_tenants_share_no_data() {
+fn equal_subjects_of_two_tenants_share_no_data() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
     let token = |org: &str| issuer.token(claims(&json!({ "org": org })));

@@ -124,7 +124,7 @@ const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocke
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 #[test]
-fn websocket_takes_a_connection_until_it_closes() {
+fn open_websocket_counts_against_the_connection_limit() {
     let server = server(ONE_CONNECTION, None);
     server.executor.block_on(async {
         let mut socket = connect(&server, SMALL_BUFFER).await;
@@ -132,7 +132,7 @@ fn websocket_takes_a_connection_until_it_closes() {
         send(&mut socket, &request, "HTTP/1.1 101").await;
         let other = check_health(&server);
         let waits = timeout(Duration::from_millis(500), other).await;
-        assert!(waits.is_err(), "the server has more connections than it may");
+        assert!(waits.is_err(), "the server exceeds its limit of connections");
         drop(socket);
         check_health(&server).await;
     });
@@ -251,7 +251,7 @@ async fn request_h2(
 }
 
 #[test]
-fn unread_http2_stream_is_reset_and_the_other_streams_continue() {
+fn unread_http2_stream_is_reset_without_ending_other_streams() {
     let files = tempfile::tempdir().unwrap();
     let authority = haft_testkit::write_certificate(files.path());
     let server = server(ONE_CONNECTION, Some(&files));
@@ -296,7 +296,7 @@ async fn reset(reply: ResponseFuture) -> h2::Error {
 }
 
 #[test]
-fn http2_connection_closes_although_its_client_never_reads_the_end_of_a_reply() {
+fn http2_connection_closes_even_if_its_client_leaves_a_reply_unread() {
     let files = tempfile::tempdir().unwrap();
     let authority = haft_testkit::write_certificate(files.path());
     let server = server(ONE_CONNECTION, Some(&files));

@@ -19,7 +19,7 @@ fn command_cannot_write_a_hook() {
 }
 
 #[test]
-fn command_cannot_write_a_hook_without_hooks_directory() {
+fn command_cannot_write_a_hook_if_the_hooks_directory_is_missing() {
     let watched = &["ws/.git/hooks/pre-commit"];
     EscapeTrial { setup: r#"git init -q --template= "$ws"; rm -rf "$ws/.git/hooks""#, watched, ..TRIAL }
         .attempt("mkdir -p .git/hooks; echo x > .git/hooks/pre-commit");
@@ -182,7 +182,7 @@ fn command_cannot_write_hooks_of_a_separate_git_directory() {
 /// A mount cannot protect the name of a symlink. The error suggests a `.git` file instead, which git follows in the
 /// same way.
 #[test]
-fn symlinked_git_directory_is_rejected_with_a_hint_that_keeps_the_protection() {
+fn hint_about_a_symlinked_git_directory_keeps_the_protection() {
     for user in users() {
         let place = EscapeTrial {
             setup: r#"git init -q "$ws/main"; ln -s main/.git "$ws/.git""#,
@@ -357,7 +357,10 @@ fn new_repository_with_a_separate_common_directory_is_reported() {
     let expected = serde_json::json!([place.path("ws/sub").to_str().unwrap()]);
     assert_eq!(result["notes"]["new_repositories"], expected, "{ran:?}");
     let git = place.unconfined(&format!("cd {}/sub; git status; true", place.path("ws").display()));
-    assert!(git.stderr.contains("RAN"), "git does not obey it, so the test proves nothing: {git:?}");
+    assert!(
+        git.stderr.contains("RAN"),
+        "git ignores the new configuration, so the test proves nothing: {git:?}"
+    );
 }
 
 #[test]

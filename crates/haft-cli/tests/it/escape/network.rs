@@ -235,7 +235,11 @@ pub(crate) fn check_through(wrapper: &[&str], flags: &[&str], script: &str, expe
         let ears = SocketListeners::open(&tree);
         let script = whole(&tree, &format!("{}\n{script}", ears.names()));
         let free = tree.unconfined(&script);
-        assert_eq!(ears.heard(), Reached, "reaches nothing even when free, as {user:?}: {free:?}");
+        assert_eq!(
+            ears.heard(),
+            Reached,
+            "without the sandbox, the script does not connect, as {user:?}: {free:?}"
+        );
         let ran = tree.confined(flags, &script).through(wrapper).output();
         tried(&ran);
         assert_eq!(ears.heard(), expected, "as {user:?} with {flags:?}: {ran:?}");

@@ -178,7 +178,10 @@ fn command_cannot_see_or_remove_shared_memory_of_others() {
     let text = String::from_utf8(made.stdout).unwrap();
     let id = text.trim().rsplit(' ').next().unwrap().to_owned();
     refused(&format!("ipcs -m | grep -w {id} && echo ESCAPED; ipcrm -m {id} && echo ESCAPED"));
-    assert!(Command::new("ipcrm").args(["-m", &id]).status().unwrap().success(), "still there");
+    assert!(
+        Command::new("ipcrm").args(["-m", &id]).status().unwrap().success(),
+        "the segment of shared memory still exists"
+    );
 }
 
 #[test]
@@ -236,7 +239,10 @@ fn assert_environment_is_not_leaked(flags: &[&str], script: &str) {
         let ran: HaftOutput = run(tree.confined(flags, &whole(&tree, script)));
         tried(&ran);
         assert!(!ran.stdout.contains(secret), "as {user:?}: {ran:?}");
-        assert!(ran.stdout.contains("PATH="), "nothing was shown at all, as {user:?}: {ran:?}");
+        assert!(
+            ran.stdout.contains("PATH="),
+            "the script prints no environment at all, as {user:?}: {ran:?}"
+        );
     }
 }
 

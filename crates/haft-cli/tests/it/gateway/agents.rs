@@ -26,7 +26,7 @@ pub(super) fn bash(command: &str) -> ScriptStep {
 }
 
 #[test]
-fn gateway_agent_is_a_tool_that_reports_its_calls_as_progress_and_accounts_them() {
+fn gateway_agent_reports_its_calls_as_progress_and_accounts_them() {
     let (place, _server) = with_agent([bash("echo from the agent"), ScriptStep::text("All done.")], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let listed = client.ask("tools/list", json!({}));
@@ -116,5 +116,5 @@ fn closed_session_over_http_ends_its_agents() {
         assert_eq!(server.send("DELETE", &own, "").status(), 204);
         eventually("the command ends", || processes_with(&marker).is_empty());
     });
-    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server goes on");
+    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server accepts new clients");
 }

@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{McpClient, configure, place, text};
 
 #[test]
-fn malformed_message_gets_an_error_reply_and_the_connection_continues() {
+fn connection_continues_after_an_error_reply_to_a_malformed_message() {
     let place = place();
     configure(&place, &[], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -70,7 +70,7 @@ fn client_cannot_change_its_protocol_revision() {
 }
 
 #[test]
-fn cancelled_call_gets_no_reply_and_reaches_the_upstream_server() {
+fn cancellation_of_a_call_reaches_the_upstream_server() {
     let place = place();
     let marker = unique_marker();
     let told = place.path("ws/cancelled.txt");
@@ -81,13 +81,13 @@ fn cancelled_call_gets_no_reply_and_reaches_the_upstream_server() {
     // A later request has been answered, so haft has read the call.
     client.ask("ping", json!({}));
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
-    eventually("the server learns it", || place.exists("ws/cancelled.txt"));
+    eventually("the upstream server gets the cancellation", || place.exists("ws/cancelled.txt"));
     assert_eq!(client.ask("ping", json!({})), json!({}));
     assert!(client.others.iter().all(|message| message["id"] != id), "{:?}", client.others);
 }
 
 #[test]
-fn reused_request_id_is_refused_and_the_first_request_is_answered_once() {
+fn reused_request_id_is_refused_while_the_first_request_runs() {
     let place = place();
     configure(&place, &[], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
@@ -109,7 +109,7 @@ fn reused_request_id_is_refused_and_the_first_request_is_answered_once() {
 }
 
 #[test]
-fn upstream_that_dies_in_a_call_fails_only_that_call() {
+fn upstream_server_that_dies_in_a_call_fails_only_this_call() {
     let place = place();
     configure(&place, &[("up", "exits-mid-call", &[]), ("fine", "good", &[])], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));

@@ -259,7 +259,7 @@ fn principal_cannot_use_the_session_or_workspace_of_another_principal() {
             &request(7, "tools/call", &json!({"name": "bash", "arguments": {"command": command}})),
         )
     };
-    assert_eq!(call(&bert, "true").status(), 404, "the session of another principal");
+    assert_eq!(call(&bert, "true").status(), 404, "a principal cannot use the session of another principal");
     let made = call(&anna, "echo secret > mine; pwd").message();
     let directory =
         made["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{made}")).trim().to_owned();
@@ -360,7 +360,7 @@ fn call_without_a_session_ends_when_its_client_disconnects() {
     eventually("the command runs", || !processes_with(&marker).is_empty());
     drop(stream);
     eventually("the command ends", || processes_with(&marker).is_empty());
-    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server goes on");
+    assert_eq!(server.post(&[], &initialize()).status(), 200, "the server accepts new clients");
 }
 
 #[test]

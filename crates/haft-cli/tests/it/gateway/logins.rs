@@ -77,9 +77,13 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     assert!(client.names().contains(&"far__haft_login".to_owned()), "the tools are unknown before the login");
     let first = elicitation(&called(&mut client, "far__haft_login"));
     let again = elicitation(&called(&mut client, "far__haft_login"));
-    assert_eq!(first, again, "an open login is not begun again");
+    assert_eq!(first, again, "a second call returns the open login");
     let back = consent(&url_of(&first), "local");
-    assert_eq!(browse("GET", &back.replace("state=", "state=x"), &[], "").status(), 400, "a foreign state");
+    assert_eq!(
+        browse("GET", &back.replace("state=", "state=x"), &[], "").status(),
+        400,
+        "haft refuses an unknown state"
+    );
     assert_eq!(browse("GET", &back, &[], "").status(), 200);
     let finished = client.wait_for("notifications/elicitation/complete");
     assert_eq!(finished["params"]["elicitationId"], first["elicitationId"]);
@@ -93,7 +97,7 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     let called = place.haft(&["call", "far__whoami", "{}"]).output().expect_code(0);
     assert!(called.stdout.contains("local"), "{called:?}");
 
-    // A token that is no longer valid leads to the next login, also for resources.
+    // A token that is no longer valid leads to the next login, even for resources.
     server.revoke("local");
     let required = elicitation(&self::called(&mut client, "far__whoami"));
     let read = client.begin("resources/read", json!({"uri": "haft:far/who://am-i"}));
@@ -106,7 +110,7 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     assert_eq!(client.end(), 0);
 }
 
-/// Returns a client that has logged in, and whose token is not valid any more.
+/// Returns a client that has logged in, and whose token is no longer valid.
 fn with_revoked_token(server: &AccountServer, mut client: McpClient) -> McpClient {
     client.names();
     let reply = called(&mut client, "far__haft_login");
@@ -157,7 +161,7 @@ fn prompts_completions_and_subscriptions_lead_to_the_login() {
 }
 
 #[test]
-fn stateless_client_is_asked_to_log_in_for_a_prompt_but_not_for_a_completion() {
+fn stateless_client_must_log_in_for_a_prompt_but_not_for_a_completion() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = with_revoked_token(&server, McpClient::stateless(&place, &[], abilities()));
@@ -215,7 +219,7 @@ fn answered(tool: &str, state: &Value, action: &str) -> Value {
 }
 
 #[test]
-fn stateless_client_gets_the_url_as_a_question_and_its_repeated_call_is_carried_out() {
+fn stateless_client_gets_the_login_url_as_a_question_and_repeats_its_call() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = McpClient::stateless(&place, &[], abilities());
@@ -237,7 +241,11 @@ fn stateless_client_gets_the_url_as_a_question_and_its_repeated_call_is_carried_
     browse("GET", &consent(&url, "other"), &[], "");
     let repeated = client.ask("tools/call", answered("far__whoami", &state, "accept"));
     assert_eq!(text(&repeated), "other");
-    assert_eq!(client.error("tools/call", answered("far__whoami", &state, "accept")), -32602, "a used state");
+    assert_eq!(
+        client.error("tools/call", answered("far__whoami", &state, "accept")),
+        -32602,
+        "a state can be used only once"
+    );
     assert_eq!(client.end(), 0);
 }
 
@@ -296,7 +304,7 @@ fn pending_login_ends_when_its_client_disconnects() {
 }
 
 #[test]
-fn failed_login_stores_no_token_and_a_later_call_starts_a_new_login() {
+fn failed_login_stores_no_token_and_can_be_repeated() {
     let server = AccountServer::start();
     let place = configured(&server, &json!({}));
     let mut client = McpClient::handshake(&place, &[], abilities());
@@ -308,10 +316,10 @@ fn failed_login_stores_no_token_and_a_later_call_starts_a_new_login() {
     for fault in [LoginFault::NoIssuer, LoginFault::AccessDenied, LoginFault::GarbageToken] {
         server.set_fault(fault);
         let login = elicitation(&called(&mut client, "far__haft_login"));
-        assert_ne!(login["url"], last, "{fault:?}: a state is used once");
+        assert_ne!(login["url"], last, "{fault:?}: a new login has a new URL");
         browse("GET", &consent(&url_of(&login), "local"), &[], "");
         // haft first removes the failed login from its table. Only after that, the next call starts a new login.
-        eventually("another login", || {
+        eventually("the next call starts another login", || {
             elicitation(&called(&mut client, "far__haft_login"))["url"] != login["url"]
         });
         assert!(!place.path("home/data/tokens/far.json").exists(), "{fault:?}");
@@ -463,7 +471,11 @@ fn only_the_principal_that_asked_can_complete_a_login_over_http() {
     let foreign = submit(&page, &bert_key);
     assert!(foreign.status() == 403 && foreign.body().contains("another user"), "{foreign:?}");
     assert_eq!(submit(&page, "haft_wrong").status(), 401);
-    assert_eq!(submit_from(&page, &anna_key, &[]).status(), 403, "without an origin");
+    assert_eq!(
+        submit_from(&page, &anna_key, &[]).status(),
+        403,
+        "haft refuses a form without an `Origin` header"
+    );
     assert_eq!(submit_from(&page, &anna_key, &[("Origin", "null")]).status(), 403);
     assert_eq!(submit_from(&page, &anna_key, &[("Origin", "https://evil.example")]).status(), 403);
     let json = [("Content-Type", "application/json"), ("Origin", origin.as_str())];
@@ -478,13 +490,17 @@ fn only_the_principal_that_asked_can_complete_a_login_over_http() {
         assert!(refused.status() == 403 && refused.body().contains("another browser"), "{refused:?}");
     }
     assert_eq!(browse("GET", &back.replace("state=", "state=x"), &[("Cookie", &cookie)], "").status(), 404);
-    assert_eq!(anna.call("far__haft_login")["error"]["code"], URL_REQUIRED, "there is no token");
+    assert_eq!(anna.call("far__haft_login")["error"]["code"], URL_REQUIRED, "haft still has no token");
 
     // The right browser completes the login once.
     let back = consent(&link, "anna-account");
     assert_eq!(browse("GET", &back, &[("Cookie", &cookie)], "").status(), 200);
-    assert_eq!(browse("GET", &back, &[("Cookie", &cookie)], "").status(), 404, "a used state");
-    assert_eq!(browse("GET", &page, &[], "").status(), 404, "a used link");
+    assert_eq!(
+        browse("GET", &back, &[("Cookie", &cookie)], "").status(),
+        404,
+        "a state can be used only once"
+    );
+    assert_eq!(browse("GET", &page, &[], "").status(), 404, "a link can be used only once");
     assert_eq!(anna.call("far__whoami")["result"]["content"][0]["text"], "anna-account");
 }
 

@@ -23,7 +23,7 @@ fn start(place: &TestTree, issuer: &TokenIssuer) -> (GatewayServer, String) {
 }
 
 #[test]
-fn typescript_sdk_logs_in_at_the_issuer_that_the_gateway_names_and_calls_a_tool() {
+fn typescript_sdk_logs_in_at_the_issuer_that_the_gateway_names() {
     let (place, issuer) = (place(), TokenIssuer::start());
     let (server, public) = start(&place, &issuer);
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients/login_v1.mjs");
@@ -93,5 +93,5 @@ fn session_accepts_every_token_of_its_subject_and_no_other_subject() {
         server.post(&headers, &request(7, "ping", &json!({}))).status()
     };
     assert_eq!(ping(&bearer("anna", "2")), 200, "a client renews its token within a session");
-    assert_eq!(ping(&bearer("bert", "3")), 404, "the session of another subject");
+    assert_eq!(ping(&bearer("bert", "3")), 404, "a subject cannot use the session of another subject");
 }

@@ -141,13 +141,13 @@ fn operator_allows_or_denies_a_call_at_the_terminal() {
         run.type_keys("e");
         assert_eq!(text(&remembered.join().unwrap()).trim(), "done");
     });
-    assert_eq!(text(&session.call("echo done")).trim(), "done", "the answer is remembered");
+    assert_eq!(text(&session.call("echo done")).trim(), "done", "haft remembers the approval");
     let list = |flags: &[&str]| {
         let ran = place.haft(&[&["approvals", "list", "--json"], flags].concat()).output().expect_code(0);
         serde_json::from_str::<Value>(&ran.stdout).unwrap()
     };
     assert_eq!(list(&["--principal", "anna/me"])[0]["decided_by"], "operator");
-    assert_eq!(list(&[]), json!([]), "the answer belongs to the principal that asked");
+    assert_eq!(list(&[]), json!([]), "the approval belongs to the principal that made the call");
     place.haft(&["approvals", "revoke", "--all", "--principal", "anna/me"]).output().expect_code(0);
     std::thread::scope(|scope| {
         let asked = scope.spawn(|| session.call("echo done"));
@@ -212,7 +212,7 @@ fn open_stateless(server: &GatewayServer, command: &str) -> TcpStream {
 }
 
 #[test]
-fn clients_are_asked_about_one_after_the_other() {
+fn operator_is_asked_about_one_client_at_a_time() {
     let place = place();
     configure(&place, &[], ASK);
     let keys = ["anna", "bert"].map(|name| key(&place, name));
@@ -273,7 +273,7 @@ fn approval_inside_an_agent_or_a_task_reaches_the_operator() {
 }
 
 #[test]
-fn server_in_the_background_of_a_terminal_denies_the_call_and_goes_on() {
+fn server_in_the_background_of_a_terminal_denies_the_call() {
     let place = place();
     configure(&place, &[], ASK);
     let words = ["mcp", "serve", "--http", "127.0.0.1:0", "--no-auth"];

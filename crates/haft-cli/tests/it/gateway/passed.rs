@@ -164,7 +164,7 @@ fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
     // Without an answer, the server asks the question again, with another state.
     let again = client.ask("prompts/get", params.clone());
     assert_eq!(again["inputRequests"], asked["inputRequests"], "{again}");
-    assert_eq!(client.error("prompts/get", params.clone()), -32602, "the state was used");
+    assert_eq!(client.error("prompts/get", params.clone()), -32602, "a request state can be used only once");
     params["requestState"] = again["requestState"].clone();
     params["inputResponses"] = json!({});
     params["inputResponses"][key] = answer;
@@ -247,7 +247,7 @@ fn error_of_a_read_shows_no_secret_of_the_server() {
 }
 
 #[test]
-fn error_about_a_server_that_is_down_does_not_show_its_address() {
+fn error_about_an_unreachable_server_does_not_show_its_address() {
     let place = super::place();
     place.file("home/haft.json", r#"{"mcpServers": {"down": {"url": "http://127.0.0.1:9/canary"}}}"#);
     let mut client = McpClient::handshake(&place, &[], json!({}));

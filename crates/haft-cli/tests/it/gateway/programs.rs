@@ -34,7 +34,7 @@ fn check(place: &TestTree, command: &mut Command) {
     let ran = command.output().unwrap();
     let (stdout, stderr) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
     assert_eq!(stdout.trim(), "Done.", "{stderr}");
-    assert!(place.exists("ws/kept"), "the rule holds");
+    assert!(place.exists("ws/kept"), "the rule of the gateway denies the call");
     let denied = Some("denied".to_owned());
     assert_eq!(accounted_calls(place), [("up__echo".to_owned(), None), ("bash".to_owned(), denied)]);
 }

@@ -80,7 +80,7 @@ fn initialize_is_answered_before_any_server_has_started() {
 }
 
 #[test]
-fn selected_groups_and_tools_are_the_only_ones_listed_and_called() {
+fn only_selected_groups_and_tools_are_listed_and_called() {
     let place = place();
     configure(&place, &[("up", "good", &[]), ("other", "good", &[])], "");
     let check = |flags: &[&str], expected: &[&str]| {
@@ -180,7 +180,7 @@ fn large_output_is_stored_and_read_with_tool_output() {
 }
 
 #[test]
-fn no_upstream_server_outlives_the_gateway_client() {
+fn no_upstream_server_outlives_the_client_of_the_gateway() {
     let place = place();
     let marker = unique_marker();
     configure(&place, &[("up", "good", &[&marker])], "");

@@ -77,7 +77,7 @@ fn rules_of_a_reload_apply_to_open_sessions() {
 }
 
 #[test]
-fn invalid_file_keeps_the_tools_of_open_sessions() {
+fn reload_of_an_invalid_file_changes_no_tools() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     agent(&place, "helper");
@@ -102,7 +102,7 @@ fn invalid_file_keeps_the_tools_of_open_sessions() {
 }
 
 #[test]
-fn call_in_progress_ends_with_the_tools_that_it_began_with() {
+fn call_in_progress_keeps_its_tools_during_a_reload() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]).start());

@@ -65,14 +65,14 @@ fn check_over(program: &str, script: &str, era: &str, version: &str, transport: 
 }
 
 #[test]
-fn python_sdk_lists_and_calls_tools_and_approves_with_and_without_handshake() {
+fn python_sdk_uses_tools_and_approvals_with_and_without_handshake() {
     check(&python(), "client.py", "legacy", "2025-11-25");
     check(&python(), "client.py", "2026-07-28", "2026-07-28");
     check(&python(), "client.py", "auto", "2026-07-28");
 }
 
 #[test]
-fn typescript_sdk_lists_and_calls_tools_and_approves_with_and_without_handshake() {
+fn typescript_sdk_uses_tools_and_approvals_with_and_without_handshake() {
     check("node", "client_v1.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "auto", "2026-07-28");
@@ -80,7 +80,7 @@ fn typescript_sdk_lists_and_calls_tools_and_approves_with_and_without_handshake(
 
 /// The inspector needs a newer Node than the other clients, so this test uses the Node of the conformance suite.
 #[test]
-fn mcp_inspector_lists_and_calls_tools_with_and_without_handshake_over_both_transports() {
+fn mcp_inspector_uses_tools_in_both_revisions_over_both_transports() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
@@ -111,7 +111,7 @@ fn mcp_inspector_lists_and_calls_tools_with_and_without_handshake_over_both_tran
 }
 
 #[test]
-fn rust_sdk_lists_and_calls_tools_with_and_without_handshake_over_both_transports() {
+fn rust_sdk_uses_tools_in_both_revisions_over_both_transports() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);

@@ -76,7 +76,7 @@ fn invalid_meta_tool_call_states_the_problem() {
     let place = place();
     configure(&place, &[], r#", "alwaysShow": ["read"]"#);
     let mut client = McpClient::handshake(&place, SEARCH, json!({}));
-    assert!(client.names().contains(&"read".into()), "alwaysShow holds here too");
+    assert!(client.names().contains(&"read".into()), "`alwaysShow` also applies to the gateway");
     let mut check = |tool: &str, arguments: Value, expected: &str| {
         let result = client.call(tool, arguments.clone());
         assert!(

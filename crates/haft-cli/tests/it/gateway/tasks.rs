@@ -75,20 +75,20 @@ fn agent_call_becomes_a_task_on_request_in_the_revision_with_a_handshake() {
     assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"], named, "{result}");
     assert!(place.exists("ws/made.txt"));
     assert_eq!(client.ask("tasks/get", named.clone())["status"], "completed");
-    assert_eq!(client.error("tasks/cancel", named), -32_602, "it has ended");
+    assert_eq!(client.error("tasks/cancel", named), -32_602, "a completed task cannot be cancelled");
     assert_eq!(client.error("tasks/result", json!({"taskId": "other"})), -32_602);
     let plain = json!({"name": "bash", "arguments": {"command": "true"}, "task": {}});
     assert_eq!(client.error("tools/call", plain), -32_601, "a built-in tool cannot be a task");
 }
 
 #[test]
-fn cancelled_task_of_the_revision_with_a_handshake_stops_with_all_its_processes() {
+fn cancelled_task_with_handshake_stops_with_all_its_processes() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let call = json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {}});
     let task = client.ask("tools/call", call)["task"].clone();
-    assert_eq!(task["ttl"], 3_600_000, "the longest time");
+    assert_eq!(task["ttl"], 3_600_000, "the lifetime has a maximum");
     eventually("the agent runs its command", || !processes_with(&marker).is_empty());
     let named = json!({"taskId": task["taskId"]});
     assert_eq!(client.ask("tasks/cancel", named.clone())["status"], "cancelled");
@@ -136,7 +136,7 @@ fn question_is_asked_again_after_the_waiting_request_was_cancelled() {
     let cancelled = json!({"requestId": first});
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": cancelled}));
     let withdrawn = client.wait_for("notifications/cancelled");
-    assert_eq!(withdrawn["params"]["requestId"], question["id"], "the client need not answer it any more");
+    assert_eq!(withdrawn["params"]["requestId"], question["id"], "haft withdraws the question");
     assert_eq!(client.ask("tasks/get", named.clone())["status"], "input_required");
     let second = client.begin("tasks/result", named);
     let question = client.wait_for("elicitation/create");
@@ -202,13 +202,13 @@ fn question_is_asked_again_after_the_client_has_connected_again() {
 }
 
 #[test]
-fn agent_ends_with_the_time_of_its_task_although_its_client_has_disconnected() {
+fn agent_ends_with_its_task_even_if_its_client_has_disconnected() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
     let client = HttpClient::connect(&server, "");
     let task = client.ask("tools/call", &call_as_task(1))["result"]["task"].clone();
-    assert_eq!(task["ttl"], 5_000, "the shortest time: {task}");
+    assert_eq!(task["ttl"], 5_000, "the lifetime has a minimum: {task}");
     eventually("the agent runs its command", || !processes_with(&marker).is_empty());
     assert_eq!(server.send("DELETE", &client.headers(), "").status(), 204);
     assert!(!processes_with(&marker).is_empty(), "a task outlives the session of its client");
@@ -253,7 +253,7 @@ fn task_is_unknown_to_another_principal() {
         assert_eq!(
             error,
             bert.ask(method, &json!({"taskId": "other"}))["error"],
-            "as for a task that does not exist"
+            "haft reports the task as unknown"
         );
     }
     assert_eq!(bert.ask("tasks/list", &json!({}))["result"]["tasks"], json!([]));
@@ -271,7 +271,11 @@ fn server_without_keys_does_not_list_the_tasks_of_its_clients() {
     let task = client.ask("tools/call", &call_as_task(60_000))["result"]["task"].clone();
     assert_eq!(client.ask("tasks/list", &json!({}))["error"]["code"], -32_601);
     let result = client.ask("tasks/result", &json!({"taskId": task["taskId"]}));
-    assert_eq!(text(&result["result"]), "All done.", "the client knows the id: {result}");
+    assert_eq!(
+        text(&result["result"]),
+        "All done.",
+        "a client that knows the id can read the task: {result}"
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn task_of_a_client_waits_for_the_task_of_the_server() {
     let waits = client.begin("tasks/result", json!({"taskId": task["taskId"]}));
     let approval = client.wait_for("elicitation/create");
     assert!(approval["params"]["message"].as_str().unwrap().contains("tasks__dig"), "{approval}");
-    assert!(!place.text("ws/record").contains("tools/call"), "no approval, no call");
+    assert!(!place.text("ws/record").contains("tools/call"), "haft makes no call before the approval");
     client.send(&accepting(&approval, json!({"decision": "allow once"})));
     let question = client.wait_for("elicitation/create");
     assert!(question["params"]["message"].as_str().unwrap().contains("Which colour?"), "{question}");
@@ -67,7 +67,7 @@ fn task_of_a_client_waits_for_the_task_of_the_server() {
     let result = client.reply(waits)["result"].clone();
     assert!(text(&result).contains("green"), "{result}");
     let own = &result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"];
-    assert_eq!(*own, task["taskId"], "the client knows the task of the gateway only");
+    assert_eq!(*own, task["taskId"], "the result names the task of the gateway");
 }
 
 #[test]
@@ -76,18 +76,22 @@ fn cancelled_call_or_task_cancels_the_task_of_the_server() {
     let place = with_tasks("core", "never-ends", "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let task = client.ask("tools/call", as_task(json!({})))["task"].clone();
-    eventually("haft polls", || place.exists("ws/record") && place.text("ws/record").contains("tasks/get"));
+    eventually("haft polls the task", || {
+        place.exists("ws/record") && place.text("ws/record").contains("tasks/get")
+    });
     assert!(!cancelled(&place));
     client.ask("tasks/cancel", json!({"taskId": task["taskId"]}));
-    eventually("the server is told", || cancelled(&place));
+    eventually("the server gets `tasks/cancel`", || cancelled(&place));
 
     let place = with_tasks("extension", "never-ends", "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let call = client.begin("tools/call", json!({"name": "tasks__dig", "arguments": {}}));
-    eventually("haft polls", || place.exists("ws/record") && place.text("ws/record").contains("tasks/get"));
+    eventually("haft polls the task", || {
+        place.exists("ws/record") && place.text("ws/record").contains("tasks/get")
+    });
     let params = json!({"requestId": call});
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
-    eventually("the server is told", || cancelled(&place));
+    eventually("the server gets `tasks/cancel`", || cancelled(&place));
 }
 
 /// haft as the upstream server of haft, in the revision without sessions: the agent of the inner one is a task.

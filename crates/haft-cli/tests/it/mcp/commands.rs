@@ -153,7 +153,7 @@ fn server_log_is_readable_while_running_and_after_kill() {
     let mut stream = McpCallStream::open(&tree, &[]);
     stream.ask("bad__echo", "{}");
     let log = || tree.haft(&["mcp", "logs", "bad"]).output().expect_code(0).stdout;
-    eventually("it can be read", || log().contains("said during a call"));
+    eventually("the log of the running server has the line", || log().contains("said during a call"));
     send_signal(stream.child.id(), 9);
     stream.child.wait().unwrap();
     assert!(log().contains("said during a call"));
@@ -166,7 +166,7 @@ fn server_log_gives_the_restart_reason() {
     let mut stream = McpCallStream::open(&tree, &["--trace-mcp"]);
     assert!(stream.ask("bad__slow", "{}").contains("unknown_outcome"));
     let why = "ready ► restarting: the MCP server ended with exit code 3";
-    eventually("it is told", || tree.text("home/data/mcp/bad.log").contains(why));
+    eventually("the server log has the restart reason", || tree.text("home/data/mcp/bad.log").contains(why));
     assert!(stream.end_and_read().contains(&format!("mcp bad • {why}")));
 }
 
@@ -224,7 +224,7 @@ fn mcp_test_suggests_config_for_a_denied_path() {
     assert!(granting.contains("writable") && granting.contains("outside/notes"), "{granting}");
     tree.file("home/haft.json", &format!("{{\"mcpServers\": {{\"bad\": {{{entry}, {granting}}}}}}}"));
     tree.haft(&["mcp", "test", "bad"]).output();
-    assert!(target.exists(), "what was named was enough");
+    assert!(target.exists(), "the suggested setting lets the server write the file");
 }
 
 /// The errors of these programs do not name the refused path. The programs run in the real sandbox.
@@ -265,11 +265,14 @@ fn effects_cache_and_queue_settings_of_a_server_apply_to_its_tools() {
     let mut stream = McpCallStream::open(&tree, &["--jobs", "1"]);
     let first = stream.ask("bad__echo", "{}");
     assert!(first.contains("call 1"), "{first}");
-    assert!(stream.ask("bad__echo", "{}").contains("call 1"), "answered from the cache");
+    assert!(stream.ask("bad__echo", "{}").contains("call 1"), "the second result comes from the cache");
     assert!(stream.ask("bad__slow", "{}").contains("call 2"));
-    assert!(stream.ask("bad__slow", "{}").contains("call 3"), "never from the cache");
+    assert!(stream.ask("bad__slow", "{}").contains("call 3"), "the tool is not cached");
     assert!(stream.ask("bad__do_it", "{}").contains("call 4"));
-    assert!(stream.ask("bad__do_it", "{}").contains("call 5"), "it is meant by its own name");
+    assert!(
+        stream.ask("bad__do_it", "{}").contains("call 5"),
+        "`toolsCache` matches the original name of the tool"
+    );
     stream.end();
     let queue = r#", "queue": "one"}}, "queues": {"one": {"maxConcurrency": 1, "maxWaiting": 0"#;
     configure(&tree, "good", &[], queue);
@@ -319,7 +322,7 @@ fn changed_tool_list_applies_to_the_next_call() {
     let mut stream = McpCallStream::open(&tree, &["--jobs", "1"]);
     assert!(stream.ask("bad__late", "{}").contains("error"));
     assert!(stream.ask("bad__echo", r#"{"text":"x"}"#).contains("echo: x"));
-    haft_testkit::eventually("the new tool is there", || {
+    haft_testkit::eventually("the tool list has the new tool", || {
         stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new")
     });
     stream.end();
@@ -331,8 +334,8 @@ fn interrupt_during_mcp_test_leaves_no_process() {
     let marker = unique_marker();
     configure(&tree, "never-greets", &[&marker], "");
     let mut child = tree.haft(&["mcp", "test", "bad"]).start();
-    haft_testkit::eventually("it is being started", || !processes_with(&marker).is_empty());
+    haft_testkit::eventually("haft starts the server", || !processes_with(&marker).is_empty());
     haft_testkit::send_signal(child.id(), 2);
     assert_eq!(child.wait().unwrap().code(), Some(130));
-    haft_testkit::eventually("nothing is left", || processes_with(&marker).is_empty());
+    haft_testkit::eventually("no process of the server is left", || processes_with(&marker).is_empty());
 }

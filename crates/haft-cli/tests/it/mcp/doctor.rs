@@ -39,5 +39,5 @@ fn doctor_exits_0_when_all_servers_are_ready() {
     let tree = tree();
     super::configure(&tree, "good", &[], "");
     // On a busy machine a server may need more than one attempt.
-    eventually("all is well", || tree.haft(&["doctor"]).output().code == Some(0));
+    eventually("`haft doctor` finds no problem", || tree.haft(&["doctor"]).output().code == Some(0));
 }

@@ -100,7 +100,7 @@ fn server_text_reaches_the_terminal_without_escapes() {
     let steers = |shown: &str| shown.contains("\u{1b}]0;") || shown.contains('\u{7}');
     let text = r#"{"text": "\u001b]0;owned\u0007"}"#;
     let ran = tree.haft(&["call", "bad__echo", text]).output().expect_code(0);
-    assert!(steers(&ran.stdout), "a program gets it as it is");
+    assert!(steers(&ran.stdout), "a pipe gets the text unchanged");
     let answered = at_a_terminal(&tree, &["call", "bad__echo", text]);
     let says = r#"["-c", "printf '\\033]0;owned\\007\\n' >&2; exit 3"]"#;
     let dies = format!(r#"{{"mcpServers": {{"dies": {{"command": "bash", "args": {says}}}}}}}"#);
@@ -185,7 +185,7 @@ fn oversized_session_id_is_rejected() {
 }
 
 #[test]
-fn ever_closing_sse_stream_is_not_reopened_endlessly() {
+fn sse_stream_that_always_closes_is_not_reopened_endlessly() {
     let opened = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&opened);
     let (address, _asked) = http::serve(move |request| {

@@ -391,7 +391,7 @@ fn broken_reply_stream_resumes_with_last_event_id() {
     assert_eq!(
         asked.iter().filter(|request| request.calls("tools/call")).count(),
         1,
-        "it is not called twice"
+        "haft calls the tool once"
     );
 }
 

@@ -172,7 +172,11 @@ fn variable_that_another_program_prompts_for_is_asked_once_and_stored() {
     assert_eq!(token(&tree), "token of 12 characters\n");
     assert!(!tree.text("home/haft.json").contains("typed-secret"));
     let one_command = tree.haft(&["call", "notes__echo", r#"{"text": "hi"}"#]).env("NOTES_KEY", "other");
-    assert_eq!(one_command.output().expect_code(0).stdout, "token of 5 characters\n", "the environment wins");
+    assert_eq!(
+        one_command.output().expect_code(0).stdout,
+        "token of 5 characters\n",
+        "the environment has priority over the stored value"
+    );
     tree.haft(&["mcp", "remove", "notes"]).output().expect_code(0);
     let mut run = tree.haft(&["mcp", "import", "vscode"]).on_terminal();
     run.wait_for("add 1 server?");
@@ -230,8 +234,11 @@ fn variable_is_stored_in_the_keyring_if_the_tokens_are_stored_there() {
         "{without:?}"
     );
     let other = tree.haft(&["call", "bash", r#"{"command": "true"}"#]).env("NOTES_KEY", "other").output();
-    assert!(!other.stderr.contains("keyring"), "the environment wins: {other:?}");
-    assert_eq!(called(), "token of 12 characters\n", "nothing is lost");
+    assert!(
+        !other.stderr.contains("keyring"),
+        "haft does not need the keyring if the environment has the value: {other:?}"
+    );
+    assert_eq!(called(), "token of 12 characters\n", "the keyring still has the value");
 }
 
 #[test]
@@ -245,7 +252,7 @@ fn variable_in_the_token_file_moves_to_the_keyring_with_the_next_value() {
     assert_eq!(keyring.haft(&tree, &call).output().expect_code(0).stdout, "token of 16 characters\n");
     assert!(
         tree.text("home/data/tokens/.variables.json").contains("of-an-older-haft"),
-        "it is read in place"
+        "reading the value leaves it in the token file"
     );
     let server = tree.misbehaving_server("counts-token", &[]);
     let other = format!(
@@ -255,7 +262,10 @@ fn variable_in_the_token_file_moves_to_the_keyring_with_the_next_value() {
     tree.file("ws/.env", "OTHER_KEY=12345\n");
     let words = ["mcp", "import", "vscode", "--yes", "--env-file", ".env"];
     keyring.haft(&tree, &words).output().expect_code(0);
-    assert!(!tree.text("home/data/tokens/.variables.json").contains("older"), "it has moved");
+    assert!(
+        !tree.text("home/data/tokens/.variables.json").contains("older"),
+        "haft moves the old value to the keyring"
+    );
     assert_eq!(keyring.haft(&tree, &call).output().expect_code(0).stdout, "token of 16 characters\n");
     let other = keyring.haft(&tree, &["call", "other__echo", r#"{"text": "hi"}"#]).output().expect_code(0);
     assert_eq!(other.stdout, "token of 5 characters\n");

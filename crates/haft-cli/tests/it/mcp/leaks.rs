@@ -63,7 +63,7 @@ fn random_kills_and_cancels_leak_no_process_or_descriptor() {
     (0..answers).for_each(|_| drop(stream.answer()));
     // A server that is being restarted holds more descriptors for a moment.
     let pid = stream.child.id();
-    eventually("no more descriptors than before", || descriptors(pid) <= before);
+    eventually("haft has no more open descriptors than before", || descriptors(pid) <= before);
     stream.end();
     assert!(processes_with(&marker).is_empty());
 }

@@ -159,7 +159,7 @@ fn concurrent_processes_refresh_a_token_once() {
             call.join().unwrap().expect_code(0);
         }
     });
-    assert_eq!(server.refreshes(), 1, "each refresh token is good once");
+    assert_eq!(server.refreshes(), 1, "the processes refresh the token once");
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn running_stream_recovers_after_revocation_and_login() {
     let refused = stream.ask("far__echo", "{}");
     assert!(refused.contains("unavailable") && refused.contains("a user must log in"), "{refused}");
     log_in(&place);
-    assert!(stream.ask("far__echo", "{}").contains("let in"), "the same process goes on");
+    assert!(stream.ask("far__echo", "{}").contains("let in"), "the running process uses the new token");
     let said = stream.end_and_read();
     assert!(said.contains("ready ► needs_auth") && said.contains("needs_auth ► ready"), "{said}");
 }
@@ -272,7 +272,7 @@ fn client_credentials_grant_authorizes_calls() {
 }
 
 #[test]
-fn client_with_a_key_signs_assertions_and_proofs_that_a_strict_server_accepts() {
+fn strict_server_accepts_assertions_and_proofs_signed_with_a_key() {
     let server = GuardedServer::start_with_proofs();
     let place = with_credentials(&server, r#""privateKey": "${ROBOT_KEY}""#);
     let run = || place.haft(&["call", "far__echo", "{}"]).env("ROBOT_KEY", &server.private_key()).output();
@@ -300,7 +300,7 @@ fn tokens_appear_only_in_the_token_file() {
     seen.push(format!("{:?}", echo(&place)));
     seen.push(format!("{:?}", place.haft(&["mcp", "test", "far"]).output()));
     files(&place.path("home"), &mut seen);
-    assert!(place.text("home/data/tokens/far.json").contains(CANARY), "there is a secret to be found");
+    assert!(place.text("home/data/tokens/far.json").contains(CANARY), "the token file contains the secret");
     for text in &seen {
         assert!(!text.contains(CANARY), "{text}");
     }
@@ -382,7 +382,7 @@ fn keyring_stores_the_token_instead_of_a_file() {
     assert_eq!(place.text("home/data/tokens/far.json"), r#"{"kept_in":"keyring"}"#);
     call().expect_code(0);
     server.expire();
-    assert!(call().expect_code(0).stdout.contains("let in"), "it is renewed there too");
+    assert!(call().expect_code(0).stdout.contains("let in"), "haft renews the token in the keyring");
     assert_eq!(place.text("home/data/tokens/far.json"), r#"{"kept_in":"keyring"}"#);
     // An unreachable keyring is reported as such, and no token is lost.
     let refused = echo(&place).expect_code(5);

@@ -134,7 +134,7 @@ pub(super) fn everything(way: &str) -> (McpServerProcess, u16) {
     command.args(["--require", fixture("loopback.cjs").to_str().unwrap(), &npm("server-everything"), way]);
     let silent = command.env("PORT", port.to_string()).stdout(Stdio::null()).stderr(Stdio::null());
     let running = McpServerProcess(silent.spawn().unwrap());
-    eventually("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    eventually("the server accepts connections", || TcpStream::connect(("127.0.0.1", port)).is_ok());
     (running, port)
 }
 

@@ -44,7 +44,7 @@ fn allowed_sampling_is_answered_by_model_with_and_without_handshake() {
     }
 }
 
-/// The sampled reply belongs to the server's call in the original run, and also in a replay.
+/// The sampled reply belongs to the server's call, both in the original run and in a replay.
 #[test]
 fn recorded_run_with_sampling_replays_byte_for_byte() {
     let tree = tree();
@@ -83,7 +83,7 @@ fn sampling_is_off_by_default_and_refused_without_terminal() {
     configure(&tree, "asks-model", &[], r#", "sampling": {"approval": "allow"}"#);
     let refused = answered(asked(&tree, &model, &json!({})));
     assert!(refused["message"].as_str().unwrap().contains("or `models.default`"), "{refused}");
-    assert!(model.requests().is_empty(), "nobody was asked for any of these");
+    assert!(model.requests().is_empty(), "haft sends no model request");
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn run_with(tree: &TestTree, flags: &[&str]) -> (HaftOutput, ModelServer) {
 }
 
 #[test]
-fn a_run_does_not_wait_for_a_server_that_hangs() {
+fn run_does_not_wait_for_a_server_that_hangs() {
     let tree = tree();
     let slow = r#""slow": {"command": "bash", "args": ["-c", "exec sleep 300"]}"#;
     tree.file(
@@ -199,7 +199,7 @@ fn server_everything_gets_an_answer_to_its_sampling_request() {
     } } });
     tree.file("home/haft.json", &config.to_string());
     let listed = || haft(&tree, &model, &["tools"]).output().expect_code(0).stdout;
-    eventually("it offers its tool", || listed().contains("real__trigger-sampling-request"));
+    eventually("the server lists its tool", || listed().contains("real__trigger-sampling-request"));
     let arguments = r#"{"prompt": "the answer?", "maxTokens": 20}"#;
     let ran = haft(&tree, &model, &["call", "real__trigger-sampling-request", arguments]).output();
     assert!(ran.expect_code(0).stdout.contains("Forty-two."));

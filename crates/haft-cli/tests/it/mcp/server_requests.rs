@@ -17,7 +17,7 @@ fn mcp_call_carries_traceparent() {
     let parent = |meta: Value| meta["traceparent"].as_str().unwrap().to_owned();
     let (one, other) = (parent(call(&tree, "bad__echo")), parent(call(&tree, "bad__echo")));
     assert_eq!(one.split('-').map(str::len).collect::<Vec<_>>(), [2, 32, 16, 2], "{one}");
-    assert_ne!(one, other, "another session is another trace");
+    assert_ne!(one, other, "each session has its own trace");
 }
 
 #[test]
@@ -50,7 +50,7 @@ fn elicitation_is_declined_without_a_terminal() {
     assert_eq!(call(&tree, "bad__echo"), json!({ "action": "decline" }));
     configure(&tree, "modern", &[], "");
     let expected = json!([{ "colour": { "action": "decline" } }, "s-17"]);
-    assert_eq!(call(&tree, "bad__slow"), expected, "and its own state goes back to it");
+    assert_eq!(call(&tree, "bad__slow"), expected, "haft returns the state of the server unchanged");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn tool_list_change_during_a_call_applies_after_it() {
     // The server announces the change before it answers.
     assert!(stream.ask("bad__slow", r#"{"text":"mine"}"#).contains("echo: mine"));
     let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
-    eventually("the new tool is there", late);
+    eventually("the tool list has the new tool", late);
     stream.end();
 }
 
@@ -140,7 +140,7 @@ fn ended_change_subscription_is_reopened() {
     configure(&tree, "modern", &["listens"], "");
     let mut stream = McpCallStream::open(&tree, &[]);
     let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
-    eventually("the new tool is there", late);
+    eventually("the tool list has the new tool", late);
     stream.end();
 }
 
@@ -199,7 +199,7 @@ fn colliding_server_name_is_skipped_with_an_error() {
     }
     tree.haft(&["mcp", "logs", "a b"]).output().expect_code(0);
     tree.haft(&["mcp", "remove", "a.b"]).output().expect_code(0);
-    assert!(tree.exists("home/data/mcp/a_b.json"), "it is the other's");
+    assert!(tree.exists("home/data/mcp/a_b.json"), "the catalog file belongs to the server `a b`");
     tree.haft(&["mcp", "remove", "a b"]).output().expect_code(0);
     assert!(!tree.exists("home/data/mcp/a_b.json"));
 }

@@ -42,11 +42,11 @@ async fn runs_share_a_server_process_until_the_last_shuts_down() {
     let other = run(&tree, &face);
     wiring::warm_up(&other).await;
     assert!(echo(&other).await);
-    assert_eq!(processes_with(&marker).len(), alone, "there is one process");
+    assert_eq!(processes_with(&marker).len(), alone, "both runs use the same server process");
     wiring::shut_down(&one).await;
-    assert!(echo(&other).await, "the one who left took nothing with it");
+    assert!(echo(&other).await, "the server process outlives the first run");
     wiring::shut_down(&other).await;
-    eventually("the last one ended it", || processes_with(&marker).is_empty());
+    eventually("the server process ends with the last run", || processes_with(&marker).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -64,7 +64,7 @@ async fn unshared_server_has_one_process_per_run() {
     assert_eq!(processes_with(&marker).len(), 2 * alone);
     wiring::shut_down(&one).await;
     wiring::shut_down(&other).await;
-    eventually("both are gone", || processes_with(&marker).is_empty());
+    eventually("both server processes end", || processes_with(&marker).is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -85,7 +85,7 @@ async fn server_kills_and_dropped_calls_leak_no_task() {
             }
         }
     }
-    assert!(tasks() > before, "there is something to be counted");
+    assert!(tasks() > before, "the run has started tasks");
     wiring::shut_down(&run).await;
     drop(run);
     eventually("no task is left", || tasks() <= before);

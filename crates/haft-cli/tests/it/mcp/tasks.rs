@@ -31,14 +31,14 @@ fn tool_that_requires_a_task_is_called_as_a_task() {
 }
 
 #[test]
-fn server_keeps_a_task_longer_than_the_time_limit_of_its_call() {
+fn requested_lifetime_of_a_task_exceeds_the_time_limit_of_its_call() {
     let tree = tree();
     configure(&tree, "core", "none", r#", "toolTimeout": "30s""#);
     dig(&tree).expect_code(0);
     let record = tree.text("ws/record");
     let ttl = record.lines().find_map(|line| line.strip_prefix("ttl ")).unwrap();
     let ttl: u64 = ttl.parse().unwrap();
-    assert!((80_000..=90_000).contains(&ttl), "30 seconds and a minute: {ttl}");
+    assert!((80_000..=90_000).contains(&ttl), "the lifetime is the time limit and a minute: {ttl}");
 }
 
 #[test]
@@ -48,7 +48,10 @@ fn tool_that_can_run_without_a_task_is_called_without_one() {
     assert_eq!(dig(&tree).expect_code(0).stdout, "plain: hi\n");
     configure(&tree, "core", "undeclared", "");
     let refused = dig(&tree).expect_code(3).stdout;
-    assert!(refused.contains("runs only as a task"), "a server without tasks gets none: {refused}");
+    assert!(
+        refused.contains("runs only as a task"),
+        "haft requests no task from a server without tasks: {refused}"
+    );
 }
 
 #[test]
@@ -112,7 +115,7 @@ fn task_that_never_ends_is_cancelled_at_the_time_limit() {
         configure(&tree, form, "never-ends", r#", "toolTimeout": "2s""#);
         let ran = dig(&tree);
         assert!(ran.code == Some(124) && ran.stderr.contains("timed out after 2s"), "{form}: {ran:?}");
-        eventually("the server is told", || tree.text("ws/record").contains("tasks/cancel"));
+        eventually("the server gets `tasks/cancel`", || tree.text("ws/record").contains("tasks/cancel"));
     }
 }
 

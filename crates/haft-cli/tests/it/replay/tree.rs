@@ -121,7 +121,7 @@ fn handoffs_and_routing_replay_identically() {
     let requests = server.requests().len();
     assert_replays_identically(&tree, &stream, 0);
     let last = haft_testkit::stream_events(&stream).pop().unwrap();
-    assert_eq!(last["requests"], requests, "the choice is on the bill: {last}");
+    assert_eq!(last["requests"], requests, "the request that chooses the model is counted: {last}");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn interrupted_run_replays_up_to_the_interrupt() {
     for (signal, code) in [(libc::SIGINT, 130), (libc::SIGTERM, 143)] {
         let mut child = haft(&tree, &server, &words).start();
         eventually("the command runs", || !processes_with(&marker).is_empty());
-        eventually("the other is ready", || tree.text("ws/r.jsonl").contains(r#""type":"result""#));
+        eventually("the other agent has ended", || tree.text("ws/r.jsonl").contains(r#""type":"result""#));
         send_signal(child.id(), signal);
         child.stdin.take();
         let output = child.wait_with_output().unwrap();

@@ -201,7 +201,7 @@ fn streamed_response_is_assembled() {
 }
 
 #[test]
-fn streamed_pieces_are_reported_as_progress() {
+fn streamed_events_are_reported_as_progress() {
     let events = "data: {\"type\":\"token\",\"content\":\"Hel\"}\n\ndata: {\"type\":\"token\",\"content\":\"lo\"}\n\ndata: [DONE]\n\n";
     let service = CannedServer::new(answer("200 OK", "Content-Type: text/event-stream\r\n", events));
     let tree = tree(&service.url(), &json!({ "streaming": { "mode": "sse" } }));

@@ -84,7 +84,7 @@ fn concurrent_processes_make_one_request_for_equal_cached_calls() {
 }
 
 #[test]
-fn a_run_and_a_call_share_cached_outputs() {
+fn run_and_call_share_cached_outputs() {
     let server_of_it = counter();
     let tree = tree(&server_of_it);
     for _ in 0..2 {

@@ -89,7 +89,7 @@ fn oauth_token_is_requested_once_and_reused_until_expiry() {
     assert_eq!(asked.len(), 1);
     assert!(asked[0].contains(&format!("authorization: Basic {BASIC}")), "{asked:?}");
     assert!(asked[0].ends_with("grant_type=client_credentials&scope=read%20write"), "{asked:?}");
-    // A token that is about to expire is not used any more.
+    // haft no longer uses a token that is about to expire.
     let (api, short) = (fine(), tokens(20));
     call(&api, &short, &["get", "get"]).expect_code(0);
     assert_eq!(carried(&api), ["0", "1"]);

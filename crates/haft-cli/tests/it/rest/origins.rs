@@ -253,8 +253,11 @@ fn path_or_argument_cannot_change_the_recipient_of_a_credential() {
     let heads = attack.service.heads();
     assert!(heads.len() > 30, "most requests reach the service: {}\n{ran:?}", heads.len());
     for head in heads {
-        assert!(head.contains("authorization: Bearer s3cret-header\r\n"), "the operator's value: {head}");
-        assert_eq!(head.matches("\r\n\r\n").count(), 1, "one request: {head}");
+        assert!(
+            head.contains("authorization: Bearer s3cret-header\r\n"),
+            "the header has the operator's value: {head}"
+        );
+        assert_eq!(head.matches("\r\n\r\n").count(), 1, "the connection has one request: {head}");
     }
 }
 
@@ -324,7 +327,7 @@ fn redirect_of_a_token_endpoint_gets_no_client_secret() {
 
 /// The host of the OpenAPI document is not the service, and haft downloads the document again every day.
 #[test]
-fn host_of_an_openapi_document_gets_no_credential_and_cannot_choose_its_recipient() {
+fn host_of_an_openapi_document_neither_gets_nor_redirects_a_credential() {
     let service = CannedServer::new(answer("200 OK", "", "fine"));
     let thief = CannedServer::new(answer("200 OK", "", "stolen"));
     let named = thief.url();
@@ -352,5 +355,9 @@ fn host_of_an_openapi_document_gets_no_credential_and_cannot_choose_its_recipien
     assert_eq!(run(json!({ "headers": {} })).expect_code(0).stdout, "stolen\n");
     assert!(!thief.heads().concat().contains(SECRETS[0]), "{:?}", thief.heads());
     run(json!({ "baseUrl": thief.url() })).expect_code(0);
-    assert!(thief.heads().concat().contains(SECRETS[0]), "the control: {:?}", thief.heads());
+    assert!(
+        thief.heads().concat().contains(SECRETS[0]),
+        "with `baseUrl`, the host gets the credential: {:?}",
+        thief.heads()
+    );
 }

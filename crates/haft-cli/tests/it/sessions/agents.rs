@@ -53,11 +53,11 @@ fn killed_sub_agent_resumes_from_its_journal() {
     assert_eq!(journals(&tree).len(), 2);
     assert_eq!(resume(&tree, &server, &[]).expect_code(0).stdout, "all\n");
     assert_eq!(tree.text("ws/marks"), "one\ntwo\nthree\n");
-    assert_eq!(journals(&tree).len(), 2, "the agent below went on in its own session");
+    assert_eq!(journals(&tree).len(), 2, "the sub-agent continues in its own session");
     let shown = tree.haft(&["sessions", "show"]).output().expect_code(0).stdout;
     assert!(shown.contains("2-1 agent__below") && shown.contains(".1-1 bash ok"), "{shown}");
     let list = tree.haft(&["sessions", "list"]).output().expect_code(0).stdout;
-    assert_eq!(list.lines().count(), 2, "those that work for others are a part of them: {list}");
+    assert_eq!(list.lines().count(), 2, "the list does not show sessions of sub-agents: {list}");
     tree.haft(&["sessions", "rm", "last"]).output().expect_code(0);
     assert!(journals(&tree).is_empty());
 }

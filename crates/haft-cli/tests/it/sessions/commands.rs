@@ -36,7 +36,7 @@ fn sessions_are_listed_shown_and_removed() {
     assert!(tree.exists(&events));
     tree.haft(&["sessions", "rm", id]).output().expect_code(0);
     assert!(journals(&tree).is_empty());
-    assert!(!tree.exists(&events), "the events hold what was said");
+    assert!(!tree.exists(&events), "`sessions rm` also removes the events");
     tree.haft(&["sessions", "rm", id]).output().expect_code(42);
 }
 

@@ -37,14 +37,14 @@ fn resume_reuses_the_routed_model() {
     assert!(shown.contains("before the first turn") && shown.contains("openai/small ok"), "{shown}");
     let second = always(&ScriptStep::text("fast"));
     of(&tree, &second, &["resume", "last", "and more"]).output().expect_code(0);
-    assert_eq!(asked(&second), ["large"], "nobody is asked which");
+    assert_eq!(asked(&second), ["large"], "resume does not route the model again");
     let third = always(&ScriptStep::text("fast"));
     of(&tree, &third, &["resume", "-m", "openai/other", "last", "and more"]).output().expect_code(0);
-    assert_eq!(asked(&third), ["other"], "what is typed wins");
+    assert_eq!(asked(&third), ["other"], "`-m` replaces the routed model");
 }
 
 #[test]
-fn resume_accepts_plain_text_for_a_json_agent() {
+fn resume_accepts_plain_text_for_an_agent_with_json_input() {
     let tree = agents(&[("a.md", "input: {schema: {type: object, required: [city]}}")]);
     let server = always(&ScriptStep::text("Oslo it is"));
     of(&tree, &server, &["run", "-m", "openai/m", "@a.md", r#"{"city": "Oslo"}"#]).output().expect_code(0);
@@ -104,7 +104,7 @@ fn killed_batch_resumes_without_repeating_calls() {
     assert_eq!(resume(&tree, &server, &[]).expect_code(0).stdout, "all\n");
     let mut marks: Vec<String> = tree.text("ws/marks").lines().map(str::to_owned).collect();
     marks.sort();
-    assert_eq!(marks, ["one", "three", "two"], "nothing is done twice");
+    assert_eq!(marks, ["one", "three", "two"], "no call is repeated");
     assert_eq!(journals(&tree).len(), 2);
 }
 
@@ -130,5 +130,8 @@ fn sessions_show_nests_calls_of_sub_agents() {
     }
     assert_eq!(shown.matches("openai/m ok [").count(), 6, "{shown}");
     assert_eq!(shown.matches("session ").count(), 3, "{shown}");
-    assert!(shown.lines().filter(|line| line.starts_with("session ")).count() == 1, "one is first: {shown}");
+    assert!(
+        shown.lines().filter(|line| line.starts_with("session ")).count() == 1,
+        "only the root session is not indented: {shown}"
+    );
 }

@@ -97,7 +97,7 @@ impl CallTable {
         self.open().remove(id.get()).is_some()
     }
 
-    /// Notes that the client does not read the reply to a request any more.
+    /// Notes that the client no longer reads the reply to a request.
     pub(super) fn reader_leaves(&self, id: &RawValue) {
         if let Some(request) = self.open().get_mut(id.get()) {
             request.has_reader = false;
@@ -105,7 +105,7 @@ impl CallTable {
         self.reader_leaves.notify_waiters();
     }
 
-    /// Waits until the client does not read the reply to a request any more.
+    /// Waits until the client no longer reads the reply to a request.
     pub(super) async fn reader_left(&self, id: &RawValue) {
         loop {
             let leaves = self.reader_leaves.notified();

@@ -40,7 +40,7 @@ pub(super) struct OpenedClient {
     tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The changes that the client of a connection wants to know, also after a reload.
+/// The changes that the client of a connection subscribed to. A reload keeps them.
 #[derive(Default)]
 pub(super) struct ClientSubscriptions {
     /// The list that the client saw last, or was last notified about.
@@ -210,8 +210,8 @@ impl ClientConnection {
         }))
     }
 
-    /// Watches the new tools. The servers behind them may be others, so the client is told that all lists may have
-    /// changed, and the new servers learn which resources it watches.
+    /// Watches the new tools. They may belong to other servers, so this notifies the client that all lists may have
+    /// changed, and subscribes at the new servers to the resources that the client watches.
     fn watch_after_reload(self: &Arc<Self>, opened: &Arc<OpenedClient>) {
         self.watch_changes(opened);
         opened.prompts_changed.notify_one();

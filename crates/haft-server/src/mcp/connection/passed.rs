@@ -402,8 +402,8 @@ impl ClientConnection {
 }
 
 /// Returns true if the reply to a request may ask the user to log in. In revisions without a handshake, only replies to
-/// `tools/call`, `resources/read` and `prompts/get` may contain questions. A client that does not watch a resource any
-/// more needs no login for that.
+/// `tools/call`, `resources/read` and `prompts/get` may contain questions. A client needs no login to stop
+/// watching a resource.
 fn may_ask_for_login(method: PassedMethod, era: RequestEra) -> bool {
     match (method, era) {
         (PassedMethod::ReadResource | PassedMethod::GetPrompt, _)

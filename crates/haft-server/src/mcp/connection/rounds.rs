@@ -56,8 +56,8 @@ pub(super) struct RequestRound {
 }
 
 impl ClientConnection {
-    /// Does the work of a request, or continues it with the client's answers. `work` is dropped if the work is already
-    /// running.
+    /// Runs `work` for a new request. If the request repeats an earlier one with the client's answers, continues the
+    /// earlier call and drops `work`.
     pub(super) async fn in_rounds(
         &self,
         opened: &OpenedClient,

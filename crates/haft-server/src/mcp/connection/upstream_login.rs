@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn user_is_asked_again_while_the_login_is_not_finished() {
+    async fn user_is_asked_again_until_the_login_is_finished() {
         let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
         let (logins, login) = begun_login(&server, home.path()).await;
         let user = SlowUser::default();

@@ -2,7 +2,7 @@
 //!
 //! The person who completes a login must be the principal that asked for it. Otherwise an attacker could send the link
 //! of a login to another person, and would then use the account of that person. Therefore the first page asks for the
-//! credential of the principal, and the redirect counts only in the browser in which that page was answered.
+//! credential of the principal, and the redirect is valid only in the browser in which the user submitted that page.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -268,12 +268,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_servers_and_users_cannot_add_markup() {
+    fn names_of_servers_and_users_are_escaped_in_login_pages() {
         assert_eq!(escaped("<a href=\"x\">&'"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;");
     }
 
     #[test]
-    fn cookie_counts_only_if_it_is_unambiguous() {
+    fn cookie_is_ignored_if_it_occurs_twice() {
         let check = |lines: &[&'static str], expected: Option<&str>| {
             let mut headers = HeaderMap::new();
             for line in lines {

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_session_too_many_ends_the_oldest_of_its_principal_only() {
+    async fn session_beyond_the_limit_ends_the_oldest_of_the_same_principal() {
         let (table, pool) = (SessionTable::default(), pool());
         let begin = |subject: &str| {
             let session = GatewaySession::begin(Arc::clone(&pool), user(subject));
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_sessions_without_streams_end_when_they_are_idle() {
+    async fn idle_session_ends_only_if_it_has_no_stream() {
         let (table, pool) = (SessionTable::default(), pool());
         let sessions = ["unused", "listening", "used"].map(|subject| {
             let session = GatewaySession::begin(Arc::clone(&pool), user(subject));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn overflowing_request_stream_ends_with_an_error_and_does_not_block_other_streams() {
+    fn overflowing_request_stream_ends_without_blocking_other_streams() {
         let streams = SessionStreams::default();
         let mut full = streams.open(&raw("1")).unwrap();
         let other = streams.open(&raw("2")).unwrap();
@@ -423,7 +423,7 @@ mod tests {
             assert!(question().is_none());
         }
         let optional = OutMessage { need: MessageNeed::Optional, ..message(MessageScope::Request(raw("1"))) };
-        assert!(streams.deliver(optional).is_none(), "progress is dropped instead");
+        assert!(streams.deliver(optional).is_none(), "a full stream drops progress messages");
         assert_eq!(question().unwrap().get(), "1");
         streams.deliver(message(MessageScope::Reply(raw("2"))));
         assert_eq!(other.len(), 1);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn overflowing_general_stream_ends_and_the_next_one_reports_missed_messages() {
+    fn general_stream_after_an_overflow_reports_missed_messages() {
         let streams = SessionStreams::default();
         let general = streams.listen().unwrap();
         for _ in 0..=STREAM_WAITING_MAX {
