@@ -30,8 +30,7 @@ pub(crate) fn measure(dir: &Path) -> bool {
         (0..ROUNDS).map(|_| targets.each_ref().map(|target| target.cost(RESPONSES))).collect();
     let best = |at: usize| {
         let costs = rounds.iter().map(|round| round[at]);
-        costs
-            .reduce(|one, other| ResponseCost { cpu: one.cpu.min(other.cpu), rate: one.rate.max(other.rate) })
+        costs.reduce(ResponseCost::best)
     };
     let haft_cost = best(0).unwrap();
     println!("haft {}: {haft_cost}, {:.0} MB", targets[0].path, haft.resident_megabytes());
@@ -42,7 +41,7 @@ pub(crate) fn measure(dir: &Path) -> bool {
             target.path,
             litellm.resident_megabytes(),
             cost.cpu.as_secs_f64() / haft_cost.cpu.as_secs_f64(),
-            haft_cost.rate / cost.rate,
+            haft_cost.under_load.rate / cost.under_load.rate,
         );
     }
     true
