@@ -122,7 +122,7 @@ pub(super) struct CallArgs {
     #[arg(long, value_name = "N", default_value_t = 4, conflicts_with = "tool", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(super) jobs: u16,
 
-    /// With --stdin: run each call that is not read-only alone, in the order of the lines
+    /// With --stdin: keep the order of the lines; only consecutive read-only calls run at the same time
     #[arg(long, conflicts_with = "tool")]
     pub(super) ordered: bool,
 

@@ -211,7 +211,7 @@ pub(super) fn login_at(server: &str) -> String {
 }
 
 /// Returns the hint for a warning. A warning about tools is a string, not an error type, so this function
-/// compares its words.
+/// recognizes the warning by its text.
 pub(super) fn warning(text: &str) -> Option<String> {
     if text.starts_with("there is no tool `") {
         return Some("`haft tools` lists all tools".into());

@@ -66,7 +66,7 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, CliCommand, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
 pub use exit::ExitReason;
 
-/// The maximum time that haft waits at its end until confined processes have ended.
+/// The maximum time that haft waits, before it exits, for confined processes to end.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the command line and returns its exit code.

@@ -5,7 +5,8 @@ use std::fmt;
 use crate::digest::write_hex;
 use crate::tool::CallId;
 
-/// A session, which contains the turns of one caller. The id is random, so it is unique.
+/// Identifies a session. The id of a root run is random by default. The id of a sub-agent's session is a digest of the
+/// session and the call above it, so that a resumed run finds it again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub u128);
 

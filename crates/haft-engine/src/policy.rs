@@ -94,7 +94,7 @@ pub struct ToolPolicies {
 }
 
 impl ToolPolicies {
-    /// Returns the policies that do not depend on a tool, for validation at the start.
+    /// Returns the default policy and the policies of single tools, but not the policies of the governor.
     pub fn all(&self) -> impl Iterator<Item = &ToolPolicy> {
         std::iter::once(&self.default).chain(self.by_tool.values())
     }

@@ -329,8 +329,9 @@ fn version_after(model: &str, family: &str) -> Option<(u32, u32)> {
 /// The number of tokens for an answer without thinking.
 const ANSWER_TOKENS: u32 = 16_384;
 
-/// Returns the default output limit of a known model: the maximum of the model, or less if the answer and the requested
-/// thinking need less, because every reply reserves its limit in the context. Returns `None` for an unknown model.
+/// Returns the default output limit of a known model: the tokens for an answer and the requested thinking, but at most
+/// the maximum of the model. The limit is no larger than needed, because every reply reserves its limit in the context.
+/// Returns `None` for an unknown model.
 pub fn default_output_tokens(model: &str, effort: Option<ReasoningEffort>) -> Option<u32> {
     let most = model_data::sizes_of(model).output_tokens?;
     let thinking = match effort {

@@ -1,5 +1,5 @@
-//! Runs agents. Only this crate depends on all the others: it connects the engine, models, tools, configuration and
-//! stores.
+//! Runs agents. The engine, models, tools, configuration and stores do not depend on each other; this crate connects
+//! them.
 //!
 //! Start reading at [`runs`], which turns an agent and a request into a run; [`wiring`] builds the orchestrator that
 //! makes its calls. A program that embeds haft calls [`init`] at the top of `main`. This crate does not write to a

@@ -99,7 +99,7 @@ pub struct AgentChanges {
 pub struct WorkspaceSpec {
     /// The directory that commands start in and may write to.
     pub directory: PathBuf,
-    /// The sandbox mode. The other fields grant access in addition to it.
+    /// The sandbox mode. The fields below extend or restrict the access that it gives.
     pub mode: SandboxMode,
     /// Access to the network. `None` keeps the default of the mode.
     pub network: Option<ResourceAccess>,

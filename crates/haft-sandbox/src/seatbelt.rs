@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn writable_cache_below_the_hidden_caches_is_granted() {
+    fn writable_cache_below_the_hidden_caches_is_accessible() {
         let home = SeatbeltRules {
             writable: Some(vec!["/h/cache/own".into()]),
             hidden: vec!["/h/cache".into()],

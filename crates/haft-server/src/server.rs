@@ -130,7 +130,7 @@ impl ServerState {
     }
 }
 
-/// Counts a response in progress until it is dropped.
+/// A guard that counts a response as in progress. Dropping the guard ends the count.
 pub(crate) struct ActiveWork {
     state: Arc<ServerState>,
     /// Counts the response towards the limit of its key.

@@ -56,7 +56,11 @@ fn measure_all() -> MeasureResult<()> {
     print("the same: CPU time of the process", starts.map(|start| start.cpu));
     let summaries = [measure_stats(100_000)?, measure_stats(1_000_000)?];
     print("stats, over 100,000 or 1,000,000 lines", summaries.map(|(time, _)| time));
-    println!("the same: peak memory: {} MB, {} MB", summaries[0].1 / 1_000, summaries[1].1 / 1_000);
+    println!(
+        "stats, over 100,000 or 1,000,000 lines: peak memory {} MB, {} MB",
+        summaries[0].1 / 1_000,
+        summaries[1].1 / 1_000
+    );
     let sessions = [measure_sessions(500)?, measure_sessions(5_000)?, measure_sessions(50_000)?];
     print("list of 50, out of 500 or 5,000 sessions", [sessions[0].0, sessions[1].0]);
     print("list of 50, out of 5,000 or 50,000 sessions", [sessions[1].0, sessions[2].0]);

@@ -116,7 +116,7 @@ fn server_that_changes_a_tool_while_haft_runs_is_refused() {
 }
 
 #[test]
-fn lock_reports_added_and_removed_servers_and_instructions() {
+fn lock_check_reports_changed_instructions_and_removed_servers() {
     let tree = tree();
     serve_with(&tree, &[tool("add", "Adds.")], json!({"instructions": "Use it."}));
     tree.haft(&["lock"]).output().expect_code(0);

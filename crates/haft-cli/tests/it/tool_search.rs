@@ -429,7 +429,8 @@ fn resumed_run_shows_the_same_tools_as_before() {
         ScriptStep::say([ScriptPart::Text("Which one?".into())]),
     ]);
     haft(&place, &first, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
-    // There are more tools now. The stored decision about the search applies, not the current configuration.
+    // The configuration now turns the search off, which would show all tools to the model. The resumed run must still
+    // use the stored decision.
     let text = place.text("home/haft.json").replace(r#""expose": "append""#, r#""toolSearch": "never""#);
     place.file("home/haft.json", &text);
     let second = server([

@@ -133,9 +133,11 @@ impl FinishReason {
             Self::Aborted => ("aborted", Interrupted, "the run was aborted"),
             Self::Steered => ("steered", Interrupted, "another run continues with the new input"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
-            Self::Unrecorded => {
-                ("unrecorded", Failed, "free disk space for the journal of the run, then resume the run")
-            }
+            Self::Unrecorded => (
+                "unrecorded",
+                Failed,
+                "haft could not write the journal of the run; if the disk is full, make room, then resume the run",
+            ),
             Self::DoomLoop => {
                 ("doom_loop", Failed, "the model repeats itself; make the request more specific")
             }

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overlapping_parked_times_count_once_in_each_clock_and_its_parent() {
+    fn overlapping_parked_times_of_two_runs_count_once_in_their_parent() {
         let root = Arc::new(ParkClock::default());
         let (one, other) = (root.below(), root.below());
         let begin = Instant::now();

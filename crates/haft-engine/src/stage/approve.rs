@@ -48,7 +48,7 @@ pub(crate) async fn approve(
     let Some(approver) = run.approver.as_ref().filter(|_| asked.may_be_decided(run.authority)) else {
         record.consent(ApprovalOutcome::Nobody);
         let message = format!(
-            "this call of `{}` needs approval, and no user is available to approve it: {}",
+            "this call of `{}` needs approval, and no user is available to approve it; the reason for approval: {}",
             request.tool, ruling.why
         );
         return Err(ToolError::new(ToolErrorKind::Denied, message));
@@ -69,8 +69,10 @@ pub(crate) async fn approve(
         }
         ApprovalAnswer::Deny => Err(ToolError::new(ToolErrorKind::Denied, "the user refused this call")),
         ApprovalAnswer::Unanswered(reason) => {
-            let message =
-                format!("this call of `{}` needs approval, and {reason}: {}", request.tool, ruling.why);
+            let message = format!(
+                "this call of `{}` needs approval, and {reason}; the reason for approval: {}",
+                request.tool, ruling.why
+            );
             Err(ToolError::new(ToolErrorKind::Denied, message))
         }
         ApprovalAnswer::Later => {

@@ -76,7 +76,7 @@ impl Dialect {
     }
 }
 
-/// All dialects. [`COMPATIBLE`] is for every server that has no row.
+/// All dialects. [`COMPATIBLE`] is for OpenAI-compatible servers without a dialect of their own.
 pub const DIALECTS: &[&Dialect] =
     &[&OPENAI, &AZURE, &OPENROUTER, &GROQ, &MISTRAL, &DEEPSEEK, &XAI, &TOGETHER, &VLLM, &COMPATIBLE];
 

@@ -380,7 +380,7 @@ impl ActiveRun {
         }
     }
 
-    /// Waits while the deadline and the time budget of the run are paused.
+    /// Pauses the deadline and the time budget of the run until `wait` completes.
     pub(crate) async fn parked_during(&self, wait: impl Future<Output = ()>) {
         let _parked = ParkedSpan::begin(&self.task.scope);
         wait.await;

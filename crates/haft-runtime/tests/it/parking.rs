@@ -256,7 +256,7 @@ async fn wait_for_a_sub_agent_approval_does_not_count_as_run_time() {
     let [waiting] = pending(&run).await.try_into().unwrap();
     tokio::time::pause();
     tokio::time::advance(std::time::Duration::from_hours(5)).await;
-    // Let every timer fire that should have been stopped during the wait.
+    // If a deadline was not paused during the wait, its timer fires here, and the test fails.
     for _ in 0..100 {
         tokio::task::yield_now().await;
     }

@@ -26,7 +26,7 @@ const PART_BYTES_DEFAULT: u64 = 64 << 10;
 /// The maximum number of bytes that one request searches.
 const SEARCH_BYTES_MAX: u64 = 64 << 20;
 
-/// The maximum length of a searched text, in bytes.
+/// The maximum length of the text to search for (`find`), in bytes.
 const FIND_BYTES_MAX: usize = 1_000;
 
 #[derive(Debug, Default, Deserialize)]

@@ -522,7 +522,8 @@ impl ActiveResponse {
         self.seal_run().await
     }
 
-    /// Encrypts the run, which waits for approvals. The requests cannot be answered without it.
+    /// Encrypts the suspended run, or the id of a stored one, into an output item. The client needs this item to answer
+    /// the approval requests.
     async fn seal_run(&mut self) -> Result<Vec<StreamEvent>, ApiError> {
         let run = match self.handle.suspended_run() {
             Some(run) => ResumableRun::Whole(Box::new(run.clone())),

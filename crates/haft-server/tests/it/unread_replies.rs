@@ -267,7 +267,8 @@ fn unread_http2_stream_is_reset_without_ending_other_streams() {
         for streamed in [true, false] {
             let body = json!({"model": "openai/m", "input": "Long", "stream": streamed});
             let unread = request_h2(&server, client.clone(), "POST", "/v1/responses", &body).await;
-            // Other requests keep the connection open until the stream is reset, and afterwards.
+            // Other requests use the same connection until the unread stream is reset, and once more to check
+            // that it is still open.
             let others = async {
                 loop {
                     get().await;

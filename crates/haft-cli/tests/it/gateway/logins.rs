@@ -168,7 +168,7 @@ fn stateless_client_must_log_in_for_a_prompt_but_not_for_a_completion() {
     let completion = json!({
         "ref": {"type": "ref/prompt", "name": "far__greet"}, "argument": {"name": "whom", "value": ""},
     });
-    // The revision allows no questions in the reply to a completion.
+    // The stateless revision allows no questions in the reply to `completion/complete`.
     let refused = client.begin("completion/complete", completion.clone());
     let refused = client.reply(refused);
     assert!(refused["error"]["message"].as_str().unwrap().contains("requires a login"), "{refused}");

@@ -26,7 +26,7 @@ fn call(server: &GatewayServer, session: &str, name: &str) -> Value {
     server.post(&[("Mcp-Session-Id", session)], &request(3, "tools/call", &call)).message()
 }
 
-/// Checks both servers with a gateway over HTTP: the one with the API, and the gateway alone.
+/// Checks both commands that serve the gateway over HTTP: `haft serve`, and `haft mcp serve --http`.
 #[test]
 fn open_and_new_sessions_see_the_tools_and_agents_of_a_reload() {
     for words in [&["serve", "--address"], &["mcp", "serve", "--http"][..]] {

@@ -157,7 +157,7 @@ fn server_tools_in_an_agent_file_never_select_builtin_tools() {
 }
 
 #[test]
-fn denied_tool_that_haft_cannot_deny_is_noted() {
+fn denial_that_haft_cannot_apply_is_noted() {
     let check = |path: &str, keys: &str, expected: &[&str]| {
         let (_, notes) = read(path, &format!("---\n{keys}\n---\nHi.\n")).unwrap();
         check_notes(&notes, expected);

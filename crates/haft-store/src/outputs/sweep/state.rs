@@ -36,8 +36,8 @@ pub(super) struct SweepState {
     excess: Option<OutputExcess>,
 }
 
-/// The oldest outputs, up to the size that exceeds the total limit. The order within a slot does not matter, because
-/// the ages of its outputs differ by less than one percent.
+/// The outputs to remove: the oldest ones, until the total size is within the limit. Outputs in one age slot may be
+/// removed in any order, because their ages differ by less than one percent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct OutputExcess {
     reference_ms: u64,
