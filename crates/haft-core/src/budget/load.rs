@@ -46,7 +46,8 @@ impl TokenLoad {
 }
 
 /// The tokens of the tool definitions, or the definitions themselves until their tokens are counted. `Uncounted` shares
-/// the tool list with the model request instead of keeping a copy of the text: 6 KB of text in each of a thousand runs would take as much memory as all their conversations.
+/// the tool list with the model request instead of keeping a copy of the text: 6 KB of text in each of a thousand
+/// runs would take as much memory as all their conversations.
 #[derive(Debug)]
 pub(super) enum SchemaLoad {
     Counted(u64),
