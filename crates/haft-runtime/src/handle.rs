@@ -8,6 +8,7 @@ use futures_util::future::BoxFuture;
 use haft_core::approval::ApprovalId;
 use haft_core::conversation::{Conversation, ToolReply};
 use haft_core::elicitation::ElicitationAnswer;
+use haft_core::naming::ToolIdentity;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::run::event::RunBill;
@@ -22,7 +23,7 @@ use tokio::sync::{oneshot, watch};
 use crate::event_log::{EventLog, EventSeq, RunEvents};
 use crate::pending::{ApprovalDecision, DecideError, PendingApproval, PendingDecisions, PendingElicitation};
 use crate::run_queue::QueuePlace;
-use crate::runs::{ActiveRun, ClientFunctions};
+use crate::runs::{ActiveRun, ClientFunctions, PreparedAgent};
 use crate::runtime::{MemorySession, SuspendedRun};
 
 /// A handle to a run. Clones are handles to the same run.
@@ -112,6 +113,8 @@ pub(crate) struct RunShared {
     warnings: Arc<Mutex<Vec<String>>>,
     /// The tools of the MCP servers that the caller named.
     listings: Vec<ServerListing>,
+    /// The agent with which the run began, for the identities of its tools.
+    agent: Option<Arc<PreparedAgent>>,
     /// A weak reference, because the meter keeps the journal open, and a handle must not keep a finished session
     /// locked.
     meter: Weak<Meter>,
@@ -180,6 +183,12 @@ impl RunHandle {
     /// Returns the tools of the MCP servers that the caller named, as they were when the run began.
     pub fn server_listings(&self) -> &[ServerListing] {
         &self.shared.listings
+    }
+
+    /// Returns the identity of a tool by its exposed name or by a name that a model wrote; `None` if the run has no such
+    /// tool.
+    pub fn tool_identity(&self, name: &str) -> Option<ToolIdentity> {
+        self.shared.agent.as_ref()?.tool_identity(name)
     }
 
     /// Returns problems that do not stop the run, such as a tool in an agent file that does not exist.
@@ -377,6 +386,7 @@ impl RunShared {
             lacks: Vec::new(),
             warnings: Arc::default(),
             listings: Vec::new(),
+            agent: None,
             meter: Weak::new(),
             end_request: Arc::default(),
             conversation: OnceLock::new(),
@@ -399,6 +409,12 @@ impl RunShared {
     /// Sets the tools of the MCP servers that the caller named.
     pub(crate) fn listing(mut self, listings: Vec<ServerListing>) -> Self {
         self.listings = listings;
+        self
+    }
+
+    /// Sets the agent with which the run began.
+    pub(crate) fn with_agent(mut self, agent: Arc<PreparedAgent>) -> Self {
+        self.agent = Some(agent);
         self
     }
 

@@ -23,6 +23,7 @@ use haft_core::event::{Event, EventSink};
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
+use haft_core::model_request::ToolChoice;
 use haft_core::output_store::{OutputStore, OutputStores as _, StoreError};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
@@ -45,7 +46,9 @@ use crate::handle::{CallerFunctions, RunHandle, RunShared};
 use crate::models::ModelsError;
 use crate::pending::PendingDecisions;
 use crate::run_queue::{QueueEntry, QueuePlace, RunQueue};
-use crate::runs::{ActiveRun, LeftSessions, PartialOutputs, ResumedSession, RunRequest, Variables};
+use crate::runs::{
+    ActiveRun, LeftSessions, PartialOutputs, PreparedAgent, ResumedSession, RunRequest, Variables,
+};
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
@@ -214,6 +217,7 @@ impl Runtime {
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, mut shared, routing } = prepared;
         shared.warn(unusable);
+        let tool_choice = tool_choice(&agent.runnable().agent, &spec, &context)?;
         let mut stored_spec = Value::Null;
         if sessions != SessionStorage::None || recorder.is_some() {
             let (stored, blob) = StoredSpec::of(&spec);
@@ -238,7 +242,7 @@ impl Runtime {
             before: routing,
             opening: spec.opening.clone(),
             spec: stored_spec,
-            tool_choice: spec.tool_choice.clone(),
+            tool_choice,
             functions: spec.functions.clone(),
             images: spec.images.clone(),
             ..RunRequest::first(prepared, spec.request.clone(), RunPosition::first(id), context, spent)
@@ -646,6 +650,12 @@ fn trigger_skills(
             spec.skills.push(SkillSource { file: skill.path.clone(), text: skill.text.clone() });
         }
     }
+}
+
+/// Returns the caller's tool choice with the names that the model sees.
+fn tool_choice(agent: &PreparedAgent, spec: &RunSpec, run: &RunContext) -> Result<ToolChoice, StartError> {
+    let unmet = |problem| StartError::ToolChoice { agent: agent.agent().name.clone(), problem };
+    agent.caller_choice(&spec.tool_choice, &spec.functions, run).map_err(unmet)
 }
 
 fn functions_of(spec: &RunSpec) -> CallerFunctions {

@@ -12,7 +12,9 @@ pub const CALLER_REQUIRES: &str = "the request requires approval";
 /// Selects calls that the caller wants to approve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerApproval {
-    /// The tools to which this entry applies, usually the tools of one MCP server.
+    /// The tools to which this entry applies, usually the tools of one MCP server. The pattern matches
+    /// [`ToolIdentity::mcp_name`](crate::naming::ToolIdentity::mcp_name), because the exposed names of MCP tools depend on
+    /// the naming scheme, and the exposed name of every other tool.
     pub tools: ToolGlob,
     /// The tools whose calls need approval.
     pub always: Option<ToolSelector>,
@@ -23,7 +25,7 @@ pub struct CallerApproval {
 /// Selects tools by name, by effects, or by both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolSelector {
-    /// The exposed names; `None` selects every name.
+    /// The names, in the form of [`CallerApproval::tools`]; `None` selects every name.
     pub names: Option<Vec<ToolGlob>>,
     /// Selects the tools that change nothing (`true`) or all others (`false`). This trusts the declaration of an MCP
     /// server, because the selection belongs to the caller and cannot weaken a rule.

@@ -41,8 +41,11 @@ pub(crate) fn caller_approval(
     (ruling, effects): (Ruling, Effects),
     run: &RunContext,
 ) -> AskedRuling {
-    let name = tool.entry().exposed().as_str();
-    let is_required = run.caller_approvals.iter().any(|entry| entry.requires(name, effects));
+    let entry = tool.entry();
+    let is_required = !run.caller_approvals.is_empty() && {
+        let name = entry.identity().mcp_name().unwrap_or_else(|| entry.exposed().to_string());
+        run.caller_approvals.iter().any(|approval| approval.requires(&name, effects))
+    };
     if ruling.decision != PermissionDecision::Allow || !is_required {
         return AskedRuling { ruling, asked_by: AskedBy::Operator };
     }

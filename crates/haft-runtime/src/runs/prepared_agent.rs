@@ -16,7 +16,7 @@ use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::name::GroupName;
-use haft_core::naming::MCP_ITEM_PREFIX;
+use haft_core::naming::{MCP_ITEM_PREFIX, ToolIdentity};
 use haft_core::position::RunPosition;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
@@ -40,6 +40,7 @@ use super::request_sizes::request_sizes;
 use super::system_prompt::{self, InstructionSources};
 use crate::claude_code::CommandPermissions;
 use crate::models::{self, ModelsError};
+use crate::spec::FunctionTool;
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
 use haft_config::agents::{AgentAccess, AgentDefinition, DefaultText};
@@ -273,6 +274,57 @@ impl PreparedAgent {
             ToolChoice::Named(name) => ToolChoice::Named(self.exposed_name(name)),
             other => other.clone(),
         }
+    }
+
+    /// Returns the tool choice of a caller with the names that the model sees, or the reason why the tools of the agent
+    /// and the caller's functions cannot meet the choice. Call this method once the tools are ready.
+    pub fn caller_choice(
+        &self,
+        asked: &ToolChoice,
+        functions: &[FunctionTool],
+        run: &RunContext,
+    ) -> Result<ToolChoice, String> {
+        let (names, must_call) = match asked {
+            ToolChoice::Auto | ToolChoice::None | ToolChoice::Required => return Ok(asked.clone()),
+            ToolChoice::Named(name) => (std::slice::from_ref(name), None),
+            ToolChoice::Allowed { names, must_call } => (names.as_slice(), Some(*must_call)),
+        };
+        let shown = self.orchestrator().tools(&self.selection(), run);
+        let mut chosen = Vec::new();
+        for name in names {
+            let is_callers = functions.iter().any(|function| function.name == *name) || is_own_tool(name);
+            let found = if is_callers { vec![name.clone()] } else { self.chosen_tools(name, &shown) };
+            if found.is_empty() {
+                return Err(format!("there is no tool `{}`", printable(name)));
+            }
+            chosen.extend(found);
+        }
+        Ok(match must_call {
+            None => chosen.pop().map_or(ToolChoice::Required, ToolChoice::Named),
+            Some(must_call) => ToolChoice::Allowed { names: chosen, must_call },
+        })
+    }
+
+    /// Returns the exposed names of the shown tools that a name in a tool choice means: `mcp:SERVER__TOOL` is a pattern
+    /// for tools of MCP servers, and any other text is one of the names of a tool.
+    fn chosen_tools(&self, name: &str, shown: &[OfferedTool]) -> Vec<String> {
+        let glob = name.strip_prefix(MCP_ITEM_PREFIX).and_then(|pattern| ToolGlob::new(pattern).ok());
+        let exposed = glob.is_none().then(|| self.exposed_name(name));
+        let is_meant = |tool: &&OfferedTool| match &glob {
+            Some(glob) => tool.entry.identity().mcp_name().is_some_and(|name| glob.matches(&name)),
+            None => exposed.as_deref() == Some(tool.entry.exposed().as_str()),
+        };
+        shown.iter().filter(is_meant).map(|tool| tool.entry.exposed().to_string()).collect()
+    }
+
+    /// Returns the identity of the tool that a name means, for this agent and the agents that can take over its run.
+    pub(crate) fn tool_identity(self: &Arc<Self>, name: &str) -> Option<ToolIdentity> {
+        let own = self.orchestrator().catalog().resolve(name).ok();
+        let found = own.or_else(|| {
+            let others = self.reachable_agents().into_iter().skip(1);
+            others.filter_map(|agent| agent.orchestrator().catalog().resolve(name).ok()).next()
+        });
+        found.map(|tool| tool.identity().clone())
     }
 
     /// Returns the reason why the tools of the agent cannot meet the tool choice. Call this method once the tools are

@@ -103,8 +103,9 @@ impl Runtime {
             }
         };
         let warnings = self.start_tools(agent.runnable(), generation, &context).await;
-        let shared =
-            shared.listing(agent.runnable().requested.iter().map(RequestedProvider::listing).collect());
+        let shared = shared
+            .listing(agent.runnable().requested.iter().map(RequestedProvider::listing).collect())
+            .with_agent(Arc::clone(&agent.runnable().agent));
         shared.warn(warnings.into_iter().chain(route_warning));
         let prepared = &agent.runnable().agent;
         if let Some(problem) = prepared.unmet_choice(&context) {

@@ -22,6 +22,7 @@ use super::approvals::ITEM_PREFIX;
 use super::object::{ResponseEnd, ResponseHead, usage_object};
 use super::request::{DeltaPadding, TurnSealing};
 use super::sealed_run;
+use super::tool_origin::McpOrigin;
 
 /// One event of the stream.
 #[derive(Debug, Clone, PartialEq)]
@@ -272,9 +273,13 @@ impl ResponseFold {
         let mut waiting = Vec::new();
         for approval in pending {
             let id = self.item_id(ITEM_PREFIX, self.output.len());
-            let (label, name) = self.server_and_name(&approval.tool);
+            let McpOrigin { label, name } = self
+                .head
+                .origins
+                .find(&approval.tool)
+                .unwrap_or_else(|| McpOrigin { label: OWN_LABEL.to_owned(), name: approval.tool.clone() });
             let item = json!({
-                "type": "mcp_approval_request", "id": id, "server_label": label.unwrap_or(OWN_LABEL), "name": name,
+                "type": "mcp_approval_request", "id": id, "server_label": label, "name": name,
                 "arguments": approval.arguments.to_string(),
             });
             self.add_whole(item);
@@ -480,26 +485,17 @@ impl ResponseFold {
     /// Returns the item of a call that the server runs. MCP tools have OpenAI's item type; other tools have an item
     /// type of haft.
     fn server_item(&self, index: usize, tool: &str, arguments: &str, status: &str) -> Value {
-        match self.server_and_name(tool) {
-            (Some(label), name) => json!({
+        match self.head.origins.find(tool) {
+            Some(McpOrigin { label, name }) => json!({
                 "type": "mcp_call", "id": self.item_id("mcp", index), "server_label": label, "name": name,
                 "arguments": arguments, "status": status, "output": null, "error": null,
                 "approval_request_id": null,
             }),
-            (None, _) => json!({
+            None => json!({
                 "type": "haft:tool_call", "id": self.item_id("ht", index), "name": tool, "arguments": arguments,
                 "status": status, "output": null, "error": null,
             }),
         }
-    }
-
-    /// Splits a tool name into the MCP server name and the name that the server uses.
-    fn server_and_name<'a>(&'a self, tool: &'a str) -> (Option<&'a str>, &'a str) {
-        let found = self.head.mcp_servers.iter().find_map(|server| {
-            let name = tool.strip_prefix(server.as_str())?.strip_prefix("__")?;
-            Some((Some(server.as_str()), name))
-        });
-        found.unwrap_or((None, tool))
     }
 
     /// Adds an item that is complete when it is added.
@@ -595,19 +591,29 @@ fn added(before: Option<LogUsage>, more: LogUsage) -> LogUsage {
 
 #[cfg(test)]
 mod tests {
+    use haft_core::name::{Namespace, ToolName};
+    use haft_core::naming::ToolIdentity;
     use haft_core::position::{RunPosition, SessionId};
+    use haft_core::provider::ProviderKind;
 
+    use super::super::tool_origin::ToolOrigins;
     use super::*;
 
     fn fold() -> ResponseFold {
         let echo = Map::new();
-        let mcp_servers = vec!["docs".to_owned()];
+        let origins = ToolOrigins::new(vec!["docs".to_owned()], |name| {
+            Some(ToolIdentity {
+                kind: ProviderKind::Mcp,
+                namespace: Namespace::sanitize("docs"),
+                tool: ToolName::sanitize(name.strip_prefix("docs__")?),
+            })
+        });
         ResponseFold::new(ResponseHead {
             id: "resp_1".into(),
             created_s: 5,
             model: "m".into(),
             echo,
-            mcp_servers,
+            origins,
             approved: HashMap::new(),
             padding: DeltaPadding::Off,
             warnings: Vec::new(),

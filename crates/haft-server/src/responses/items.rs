@@ -6,12 +6,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use haft_core::arguments::RawArguments;
 use haft_core::conversation::{Media, MediaSource, Message, MessagePart, PartBody, Role, ToolReply};
+use haft_core::name::ToolName;
 use haft_core::output::OutputContent;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::delimited_text;
 use serde_json::{Map, Value};
 
 use super::field::{RequestField, invalid, required};
+use super::tool_origin::identity_name;
 use crate::error::ApiError;
 
 /// The maximum length of a call id, in characters.
@@ -65,9 +67,10 @@ impl InputItem {
             }),
             "mcp_call" => {
                 let label = required(path, item, "server_label")?;
-                let name = format!("{label}__{}", required(path, item, "name")?);
+                // A model provider refuses a name with characters such as `.`.
+                let name = ToolName::sanitize(&identity_name(&label, &required(path, item, "name")?));
                 // The client got the output without the delimiters, so add them again for the model.
-                finished(path, item, name).map(InputItem::delimited)
+                finished(path, item, name.to_string()).map(InputItem::delimited)
             }
             "haft:tool_call" => {
                 let name = required(path, item, "name")?;

@@ -24,6 +24,7 @@ mod sse;
 mod steer;
 mod stored;
 mod tool_choice;
+mod tool_origin;
 mod tools;
 mod websocket;
 mod workspace;
@@ -45,7 +46,7 @@ use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
-use haft_runtime::{EventSeq, OutputStorage, RunHooks, SessionStorage};
+use haft_runtime::{EventSeq, OutputStorage, RunHandle, RunHooks, SessionStorage};
 use haft_store::responses::{ResponseRecord, StoredEvents};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
@@ -67,6 +68,7 @@ use replayed_events::ReplayedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
 use sse::EventSource;
+use tool_origin::ToolOrigins;
 
 pub(crate) use compact::compact;
 pub(crate) use field::{RequestField, invalid};
@@ -460,7 +462,11 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
         created_s: now_ms() / 1000,
         model: request.model.clone().unwrap_or_else(|| default_model(state)),
         echo,
-        mcp_servers: mcp_servers(state, requested_servers::named(&request.tools).map(|(label, _)| label)),
+        origins: origins(
+            state,
+            &run.handle,
+            requested_servers::named(&request.tools).map(|(label, _)| label),
+        ),
         approved: run.answers.as_ref().map_or_else(HashMap::new, approvals::ApprovalAnswers::items),
         padding: request.padding,
         warnings: std::mem::take(&mut request.shown_warnings),
@@ -472,10 +478,13 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
     }
 }
 
-/// Returns the names of all MCP servers whose tools a response may use.
-fn mcp_servers<'a>(state: &ServerState, named: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// Returns the lookup of the MCP servers whose tools a response may use. `named` has the labels in the request.
+fn origins<'a>(state: &ServerState, handle: &RunHandle, named: impl Iterator<Item = &'a str>) -> ToolOrigins {
     let config = state.runtime.config();
-    config.mcp_servers.keys().cloned().chain(named.map(str::to_owned)).collect()
+    let configured = config.mcp_servers.iter().filter(|(_, server)| server.enabled).map(|(name, _)| name);
+    let labels = configured.cloned().chain(named.map(str::to_owned)).collect();
+    let handle = handle.clone();
+    ToolOrigins::new(labels, move |name| handle.tool_identity(name))
 }
 
 /// The conversation and the workspace with which a response begins.

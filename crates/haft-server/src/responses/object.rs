@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::compact;
 use super::request::{DeltaPadding, TurnSealing};
+use super::tool_origin::ToolOrigins;
 
 /// The fields of a response that are known when it begins.
 #[derive(Debug, Clone)]
@@ -21,8 +22,8 @@ pub(crate) struct ResponseHead {
     pub(crate) model: String,
     /// Fields of the request that the response repeats.
     pub(crate) echo: Map<String, Value>,
-    /// The names of the configured MCP servers.
-    pub(crate) mcp_servers: Vec<String>,
+    /// The MCP servers behind the tools of the run.
+    pub(crate) origins: ToolOrigins,
     /// The approval requests of an earlier response, by the calls that they are about.
     pub(crate) approved: HashMap<ApprovalId, String>,
     pub(crate) padding: DeltaPadding,
@@ -105,7 +106,7 @@ fn stored_usage(usage: &Value) -> Option<LogUsage> {
 
 impl ResponseHead {
     /// Restores the head from a stored response.
-    pub(crate) fn of_stored(response: &Value, mcp_servers: Vec<String>) -> Self {
+    pub(crate) fn of_stored(response: &Value, origins: ToolOrigins) -> Self {
         let output = response["output"].as_array().into_iter().flatten();
         let compacted = output.clone().find(|item| item["type"] == "compaction");
         let compacted = compacted.and_then(|item| item["encrypted_content"].as_str().map(str::to_owned));
@@ -120,7 +121,7 @@ impl ResponseHead {
             created_s: response["created_at"].as_u64().unwrap_or_default(),
             model: response["model"].as_str().unwrap_or_default().to_owned(),
             echo: echo.map(|(name, value)| (name.clone(), value.clone())).collect(),
-            mcp_servers,
+            origins,
             approved: HashMap::new(),
             padding: DeltaPadding::Off,
             warnings: warnings.filter_map(|item| item["message"].as_str().map(str::to_owned)).collect(),

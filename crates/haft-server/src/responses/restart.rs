@@ -19,8 +19,9 @@ use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
 use super::event_block::EventBlock;
 use super::fold::{ResponseFold, StreamEvent};
 use super::object::{ResponseEnd, ResponseHead, is_open};
+use super::tool_origin::ToolOrigins;
 use super::workspace::{self, ResponseWorkspace};
-use super::{approvals, mcp_servers};
+use super::{approvals, origins};
 use crate::auth::Caller;
 use crate::server::ServerState;
 
@@ -77,7 +78,7 @@ fn active(
     record: ResponseRecord,
     (handle, workspace): (RunHandle, Option<ResponseWorkspace>),
 ) -> ActiveResponse {
-    let head = head(state, &record);
+    let head = ResponseHead::of_stored(&record.response, origins(state, &handle, named_labels(&record)));
     let answers = ApprovalAnswers::of_unfinished(&record, &caller);
     let kept = KeptResponse {
         caller,
@@ -93,17 +94,17 @@ fn active(
     ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept)
 }
 
-fn head(state: &ServerState, record: &ResponseRecord) -> ResponseHead {
+/// Returns the labels of the servers that the request named by URL.
+fn named_labels(record: &ResponseRecord) -> impl Iterator<Item = &str> {
     let tools = record.response["tools"].as_array().into_iter().flatten();
     let named = tools.filter(|tool| tool["server_url"].is_string());
-    let named = named.filter_map(|tool| tool["server_label"].as_str());
-    ResponseHead::of_stored(&record.response, mcp_servers(state, named))
+    named.filter_map(|tool| tool["server_label"].as_str())
 }
 
 fn fail(state: &ServerState, caller: &Caller, record: &ResponseRecord, reason: &str) {
     let message =
         format!("the server stopped before the response was complete, and cannot continue it: {reason}");
-    let mut fold = ResponseFold::new(head(state, record));
+    let mut fold = ResponseFold::new(ResponseHead::of_stored(&record.response, ToolOrigins::none()));
     let mut stream = fold.start();
     let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));
     stream.extend(last);

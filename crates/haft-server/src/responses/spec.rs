@@ -7,6 +7,7 @@ use haft_config::ResolvedConfig;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::agents::loader::{self, AgentLoader};
 use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
+use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::ModelName;
 use haft_core::conversation::{Message, PartBody, Role};
 use haft_core::name::Namespace;
@@ -168,11 +169,7 @@ fn check_tools(
         match tool {
             ServerTool::Named(_) => caller.require(KeyScope::BuiltinTools)?,
             ServerTool::Mcp { label, named: Some(named), .. } => check_named(&config, label, named)?,
-            ServerTool::Mcp { label, .. } if config.mcp_servers.contains_key(label) => {}
-            ServerTool::Mcp { path, label, .. } => {
-                let message = format!("the configuration of this server has no MCP server `{label}`");
-                return Err(invalid(format!("{path}.server_label"), message));
-            }
+            ServerTool::Mcp { path, label, .. } => check_configured(&config, path, label)?,
         }
     }
     if acts_by_itself(&config, target) {
@@ -190,6 +187,16 @@ fn check_tools(
         )),
         _ => Ok(()),
     }
+}
+
+/// Checks the label of a configured server. Of two servers whose labels give the same namespace, only one has tools.
+fn check_configured(config: &ResolvedConfig, path: &str, label: &str) -> Result<(), ApiError> {
+    let problem = if config.mcp_servers.contains_key(label) {
+        namespace_conflict(&config.mcp_servers, label)
+    } else {
+        Some(format!("the configuration of this server has no MCP server `{label}`"))
+    };
+    problem.map_or(Ok(()), |message| Err(invalid(format!("{path}.server_label"), message)))
 }
 
 /// Checks a server that the request names by URL. A host name is resolved and checked later, when the connection is
@@ -232,13 +239,12 @@ fn have_own_tools(config: &ResolvedConfig, names: &[String]) -> bool {
 }
 
 /// Checks the tool names in `tool_choice`. A model without an agent has only the tools of the request, so an unknown
-/// name is an error.
+/// name is an error. The names of tools that the server runs are known only when the run starts.
 fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
-    let globs: Vec<_> = request.tools.server.iter().flat_map(ServerTool::globs).collect();
-    let is_known = |name: &String| {
-        request.tools.functions.iter().any(|function| function.name == *name)
-            || globs.iter().any(|glob| glob.matches(name))
-    };
+    if !request.tools.server.is_empty() {
+        return Ok(());
+    }
+    let is_known = |name: &String| request.tools.functions.iter().any(|function| function.name == *name);
     match request.tool_choice.names().iter().find(|name| !is_known(name)) {
         Some(name) => Err(invalid("tool_choice", format!("`tool_choice` names the unknown tool `{name}`"))),
         None => Ok(()),
@@ -387,7 +393,9 @@ pub(crate) fn not_started(error: &StartError) -> ApiError {
             unknown_model(message)
         }
         StartError::Input { .. } | StartError::Run(_) => invalid("input", message),
-        StartError::ToolChoice { .. } => invalid("tool_choice", message),
+        StartError::ToolChoice { problem, .. } => {
+            invalid("tool_choice", format!("the tools of the request cannot meet `tool_choice`: {problem}"))
+        }
         StartError::QueueFull(full) => queue_full(*full),
         StartError::AlreadyStarted { .. } => ApiError::new(ApiErrorKind::Conflict, message),
         StartError::Agent(_)

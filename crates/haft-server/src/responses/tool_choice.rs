@@ -4,6 +4,7 @@ use haft_core::model_request::{MustCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid};
+use super::tool_origin::{identity_name, mcp_item};
 use crate::error::ApiError;
 
 /// The client's choice of the tools that the model may or must call.
@@ -97,7 +98,7 @@ fn mcp(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
     let name = super::field::required("tool_choice", object, "name")?;
     Ok(RequestedChoice {
         wire: Value::Object(object.clone()),
-        choice: ToolChoice::Named(format!("{label}__{name}")),
+        choice: ToolChoice::Named(mcp_item(&identity_name(&label, &name))),
     })
 }
 
@@ -114,7 +115,7 @@ fn allowed_tools(object: &Map<String, Value>) -> Result<RequestedChoice, ApiErro
         match tool.get("type").and_then(Value::as_str) {
             Some("mcp") => {
                 let label = super::field::required(&path, tool, "server_label")?;
-                Ok(format!("{label}__{}", super::field::required(&path, tool, "name")?))
+                Ok(mcp_item(&identity_name(&label, &super::field::required(&path, tool, "name")?)))
             }
             _ => super::field::required(&path, tool, "name"),
         }
@@ -160,11 +161,11 @@ mod tests {
         assert_eq!(of(json!({"type": "function", "function": {"name": "f"}})).choice, named);
         assert_eq!(of(json!({"forced_tool": {"type": "function", "name": "f"}})).choice, named);
         let mcp = of(json!({"type": "mcp", "server_label": "s", "name": "t"}));
-        assert_eq!(mcp.choice, ToolChoice::Named("s__t".into()));
+        assert_eq!(mcp.choice, ToolChoice::Named("mcp:s__t".into()));
         let tools =
             json!([{"type": "function", "name": "f"}, {"type": "mcp", "server_label": "s", "name": "t"}]);
         let listed = of(json!({"type": "allowed_tools", "mode": "required", "tools": tools}));
-        let both = vec!["f".to_owned(), "s__t".to_owned()];
+        let both = vec!["f".to_owned(), "mcp:s__t".to_owned()];
         assert_eq!(listed.choice, ToolChoice::Allowed { names: both, must_call: MustCall::Yes });
         assert_eq!(of(json!({"type": "allowed_tools", "tools": []})).wire()["mode"], "auto");
     }

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
 use super::requested_servers::{self, NamedServer};
+use super::tool_origin::{identity_name, identity_pattern, mcp_item};
 use crate::error::ApiError;
 
 /// The maximum number of tools in a request.
@@ -64,13 +65,13 @@ pub(crate) enum ServerTool {
 }
 
 impl ServerTool {
-    /// Returns patterns for the tool names that the model sees.
+    /// Returns patterns for the tools: MCP tools by their identity, other tools and groups by name.
     pub(crate) fn globs(&self) -> Vec<ToolGlob> {
         let names = match self {
             Self::Named(name) => vec![name.clone()],
-            Self::Mcp { label, tools: None, .. } => vec![format!("{label}__*")],
+            Self::Mcp { label, tools: None, .. } => vec![mcp_item(&identity_pattern(label))],
             Self::Mcp { label, tools: Some(tools), .. } => {
-                tools.iter().map(|tool| format!("{label}__{tool}")).collect()
+                tools.iter().map(|tool| mcp_item(&identity_name(label, tool))).collect()
             }
         };
         names.iter().filter_map(|name| ToolGlob::new(name).ok()).collect()
@@ -227,7 +228,7 @@ fn require_approval(
         }
         Some(_) => return Err(field.wrong("always, never or a filter")),
     };
-    let tools = ToolGlob::new(&format!("{label}__*")).map_err(|error| invalid(path, error.to_string()))?;
+    let tools = ToolGlob::new(&identity_pattern(label)).map_err(|error| invalid(path, error.to_string()))?;
     Ok(Some(CallerApproval { tools, always, never }))
 }
 
@@ -244,7 +245,7 @@ fn selector(
     let names = RequestField::new(format!("{path}.tool_names"), object.get("tool_names").cloned());
     let glob = |value: &Value| {
         let name = value.as_str().ok_or_else(|| names.wrong("a list of names"))?;
-        ToolGlob::new(&format!("{label}__{name}")).map_err(|_| names.wrong("a list of names"))
+        ToolGlob::new(&identity_name(label, name)).map_err(|_| names.wrong("a list of names"))
     };
     let globs = names.array()?.map(|all| all.iter().map(glob).collect::<Result<_, _>>()).transpose()?;
     Ok(Some(ToolSelector { names: globs, read_only: read_only.boolean()? }))

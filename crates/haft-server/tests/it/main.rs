@@ -19,6 +19,9 @@ mod tokens;
 // An MCP server over HTTP that counts its calls.
 mod tool_server;
 
+// The tools of a request: names of MCP servers, tool choices, and tools of the server.
+mod request_tools;
+
 // Calls that wait for the client's approval.
 mod approvals;
 

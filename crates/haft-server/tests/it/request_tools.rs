@@ -1,0 +1,103 @@
+//! The tools of a request: names of MCP servers, tool choices, and tools of the server.
+
+use haft_model_server::{Script, ScriptStep};
+use serde_json::{Value, json};
+
+use super::approvals::types;
+use super::fixture::TestServer;
+use super::responses::{ask, post};
+use super::tool_server::ToolServer;
+
+/// Returns the names of the tools in the last request to the model.
+fn offered(server: &TestServer) -> Vec<String> {
+    let sent = server.model.requests().last().unwrap().body.clone();
+    let tools = sent["tools"].as_array().cloned().unwrap_or_default();
+    let name = |tool: &Value| tool["name"].as_str().or(tool["function"]["name"].as_str()).map(str::to_owned);
+    let mut names: Vec<String> = tools.iter().filter_map(name).collect();
+    names.sort();
+    names
+}
+
+/// Returns the configuration of a server with an MCP server `my.docs`.
+fn dotted(tools: &ToolServer, naming: &str) -> Value {
+    json!({
+        "models": {"default": "openai/m"}, "naming": naming, "mcpServers": {"my.docs": {"url": tools.url()}},
+    })
+}
+
+const SCHEMES: [(&str, &str); 4] =
+    [("double", "my_docs__add"), ("claude", "mcp__my_docs__add"), ("single", "my_docs_add"), ("bare", "add")];
+
+#[test]
+fn label_of_a_configured_server_works_in_every_naming_scheme() {
+    for (naming, exposed) in SCHEMES {
+        let tools = ToolServer::start();
+        let script = Script::of([
+            ScriptStep::call(exposed, json!({"n": 1})),
+            ScriptStep::text("Done."),
+            ScriptStep::text("Bye."),
+        ]);
+        let server = TestServer::configured(script, &dotted(&tools, naming), &[]);
+        let tool = json!({"type": "mcp", "server_label": "my.docs", "allowed_tools": ["add"]});
+        let first = ask(&server, &json!({"model": "openai/m", "input": "Add.", "tools": [tool]}));
+        assert_eq!(offered(&server), [exposed], "{naming}");
+        let call = &first["output"][0];
+        assert_eq!((&call["type"], &call["output"]), (&json!("mcp_call"), &json!("noted")), "{first}");
+        assert_eq!((&call["server_label"], &call["name"]), (&json!("my.docs"), &json!("add")), "{naming}");
+        let mut input = first["output"].as_array().unwrap().clone();
+        input.push(json!({"role": "user", "content": "Thanks."}));
+        ask(&server, &json!({"model": "openai/m", "input": input, "tools": []}));
+        let sent = server.model.requests().last().unwrap().raw.clone();
+        assert!(sent.contains("\"my_docs__add\"") && !sent.contains("my.docs__add"), "{sent}");
+    }
+}
+
+#[test]
+fn approval_filter_names_tools_in_every_naming_scheme() {
+    for (naming, exposed) in SCHEMES {
+        let tools = ToolServer::start();
+        let script = Script::of([ScriptStep::call(exposed, json!({"n": 1})), ScriptStep::text("Done.")]);
+        let server = TestServer::configured(script, &dotted(&tools, naming), &[]);
+        let filter = json!({"always": {"tool_names": ["add"]}});
+        let tool = json!({"type": "mcp", "server_label": "my.docs", "require_approval": filter});
+        let first = ask(&server, &json!({"model": "openai/m", "input": "Add.", "tools": [tool]}));
+        assert_eq!(types(&first), ["mcp_approval_request"], "{naming}");
+        let item = &first["output"][0];
+        assert_eq!((&item["server_label"], &item["name"]), (&json!("my.docs"), &json!("add")), "{naming}");
+        let answer =
+            json!({"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": true});
+        let body = json!({"model": "openai/m", "previous_response_id": first["id"], "input": [answer]});
+        assert_eq!((types(&ask(&server, &body)), tools.calls().len()), (vec!["mcp_call", "message"], 1));
+    }
+}
+
+#[test]
+fn tool_choice_names_mcp_tools_in_every_naming_scheme() {
+    for (naming, exposed) in SCHEMES {
+        let tools = ToolServer::start();
+        let script = Script::of([ScriptStep::call(exposed, json!({"n": 1})), ScriptStep::text("Done.")]);
+        let server = TestServer::configured(script, &dotted(&tools, naming), &[]);
+        let tool = json!({"type": "mcp", "server_label": "my.docs"});
+        let forced = json!({"type": "mcp", "server_label": "my.docs", "name": "add"});
+        let body = json!({"model": "openai/m", "input": "Add.", "tools": [tool], "tool_choice": forced});
+        assert_eq!(types(&ask(&server, &body)), ["mcp_call", "message"], "{naming}");
+        let sent = server.model.requests()[0].body["tool_choice"].to_string();
+        assert!(sent.contains(&format!("\"{exposed}\"")), "{naming}: {sent}");
+        let unknown = json!({"type": "mcp", "server_label": "my.docs", "name": "remove"});
+        let body = json!({"model": "openai/m", "input": "Add.", "tools": [tool], "tool_choice": unknown});
+        let reply = post(&server, &body);
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("tool_choice")));
+    }
+}
+
+#[test]
+fn server_whose_namespace_belongs_to_another_server_is_refused() {
+    let tools = ToolServer::start();
+    let servers = json!({"my docs": {"url": tools.url()}, "my.docs": {"url": tools.url()}});
+    let config = json!({"models": {"default": "openai/m"}, "mcpServers": servers});
+    let server = TestServer::configured(Script::of([]), &config, &[]);
+    let tool = json!({"type": "mcp", "server_label": "my.docs"});
+    let reply = post(&server, &json!({"model": "openai/m", "input": "Add.", "tools": [tool]}));
+    let error = reply.json()["error"].clone();
+    assert_eq!((reply.status, &error["param"]), (400, &json!("tools[0].server_label")), "{error}");
+}
