@@ -46,4 +46,4 @@ pub use agents::AgentCatalog;
 pub use error::{ApiError, ApiErrorKind};
 pub use responses::needs_builtin_tools;
 pub use server::{ConfigReloads, ReloadedFiles, ServeError, ServedRoutes, Server};
-pub use settings::{AuthMode, DEFAULT_PORT, ServerSettings};
+pub use settings::{AuthMode, DEFAULT_PORT, ServerSettings, WebSocketTimes};

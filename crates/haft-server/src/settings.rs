@@ -6,6 +6,8 @@ use std::time::Duration;
 use haft_config::resolved::ServeSettings;
 use haft_runtime::WorkspaceSpec;
 
+use crate::event_stream::PING_INTERVAL;
+
 /// The default port of the server.
 pub const DEFAULT_PORT: u16 = 8484;
 
@@ -20,6 +22,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The maximum time that requests in progress get to finish when the server stops.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The maximum age of a WebSocket connection. The Open Responses specification sets this limit.
+const WEBSOCKET_AGE_MAX: Duration = Duration::from_hours(1);
 
 /// The settings of one server.
 #[derive(Debug, Clone)]
@@ -42,8 +47,25 @@ pub struct ServerSettings {
     pub drain_timeout: Duration,
     /// The settings of the configuration. Reloading replaces most of them, but not the maximum number of connections.
     pub serve: ServeSettings,
+    /// The times of WebSocket connections.
+    pub websocket: WebSocketTimes,
     /// The sandbox of runs. Each run replaces the directory with the caller's workspace.
     pub workspace: WorkspaceSpec,
+}
+
+/// The times of WebSocket connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WebSocketTimes {
+    /// The age after which a connection takes no more requests.
+    pub age_max: Duration,
+    /// The time without a message from the server after which the server sends a ping.
+    pub ping_interval: Duration,
+}
+
+impl Default for WebSocketTimes {
+    fn default() -> Self {
+        Self { age_max: WEBSOCKET_AGE_MAX, ping_interval: PING_INTERVAL }
+    }
 }
 
 /// The way in which requests authenticate.
@@ -69,6 +91,7 @@ impl ServerSettings {
             head_timeout: HEAD_TIMEOUT,
             drain_timeout: DRAIN_TIMEOUT,
             serve: ServeSettings::default(),
+            websocket: WebSocketTimes::default(),
             workspace,
         }
     }

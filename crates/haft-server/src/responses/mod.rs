@@ -26,6 +26,7 @@ mod stored;
 mod tool_choice;
 mod tool_origin;
 mod tools;
+mod warm_up;
 mod websocket;
 mod workspace;
 
@@ -451,6 +452,17 @@ async fn known_lists(
 }
 
 fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &ResponseRun) -> ResponseHead {
+    let named = requested_servers::named(&request.tools).map(|(label, _)| label);
+    ResponseHead {
+        origins: origins(state, &run.handle, named),
+        approved: run.answers.as_ref().map_or_else(HashMap::new, approvals::ApprovalAnswers::items),
+        is_queued: !run.handle.is_admitted(),
+        ..head_without_run(state, request, id)
+    }
+}
+
+/// Returns the head of a response that has no run, or whose run is not known yet.
+fn head_without_run(state: &ServerState, request: &mut CreateRequest, id: Uuid) -> ResponseHead {
     let mut echo = std::mem::take(&mut request.echo);
     // An agent compacts its conversation itself; a model without an agent does not.
     let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get().get(model).is_some());
@@ -462,19 +474,15 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
         created_s: now_ms() / 1000,
         model: request.model.clone().unwrap_or_else(|| default_model(state)),
         echo,
-        origins: origins(
-            state,
-            &run.handle,
-            requested_servers::named(&request.tools).map(|(label, _)| label),
-        ),
-        approved: run.answers.as_ref().map_or_else(HashMap::new, approvals::ApprovalAnswers::items),
+        origins: ToolOrigins::none(),
+        approved: HashMap::new(),
         padding: request.padding,
         warnings: std::mem::take(&mut request.shown_warnings),
         compacted: None,
         listed: Vec::new(),
         sealing: request.sealing,
         compaction_usage: None,
-        is_queued: !run.handle.is_admitted(),
+        is_queued: false,
     }
 }
 

@@ -4,28 +4,26 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::ws::{Message as SocketMessage, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
+use bytes::Bytes;
 use haft_store::audit_log::AuditEvent;
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::drive::{ActiveResponse, LastResponse};
-use super::field::invalid;
+use super::field::{RequestField, invalid};
 use super::request::CreateRequest;
 use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
+use super::warm_up::{WarmedResponse, warm_up};
 use super::{new_id, request, start};
 use crate::accept::ConnectionSlot;
 use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::rate_limit;
 use crate::server::ServerState;
-
-/// The maximum lifetime of a connection.
-const CONNECTION_MAX: Duration = Duration::from_hours(1);
 
 /// The maximum number of requests that wait while a response is in progress.
 const WAITING_MAX: usize = 16;
@@ -50,6 +48,26 @@ struct ResponseSocket {
     sequence: u64,
     /// The time at which the connection takes no more requests.
     end: Instant,
+    /// The time at which the server sends a ping, unless it sends another message before. Proxies close connections
+    /// that are silent for longer.
+    next_ping: Instant,
+    /// The `stream_id` of the current request. Every event of the request repeats it.
+    stream_id: Option<String>,
+}
+
+/// A `response.create` message.
+struct CreateMessage {
+    body: Map<String, Value>,
+    stream_id: Option<String>,
+    generation: Generation,
+}
+
+/// Selects whether a `response.create` message calls the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Generation {
+    On,
+    /// The message only prepares the conversation, so that the next message can continue from it.
+    WarmUp,
 }
 
 /// Answers the handshake. The connection keeps its slot until it closes.
@@ -59,7 +77,7 @@ pub(crate) fn accept(
     caller: Caller,
     slot: Option<ConnectionSlot>,
 ) -> Response {
-    let bytes_max = state.settings.body_bytes_max;
+    let (bytes_max, times) = (state.settings.body_bytes_max, state.settings.websocket);
     upgrade.max_message_size(bytes_max).max_frame_size(bytes_max).on_upgrade(move |socket| async move {
         let connection = ResponseSocket {
             socket,
@@ -69,7 +87,9 @@ pub(crate) fn accept(
             last: None,
             steers: SteerQueue::default(),
             sequence: 0,
-            end: Instant::now() + CONNECTION_MAX,
+            end: Instant::now() + times.age_max,
+            next_ping: Instant::now() + times.ping_interval,
+            stream_id: None,
         };
         // Ignore the error: a closed connection needs no further work.
         let _ = connection.serve().await;
@@ -83,6 +103,7 @@ impl ResponseSocket {
             let Ok(received) = timeout_at(self.end, self.next_request()).await else {
                 let error = ApiError::new(ApiErrorKind::InvalidRequest, TOO_OLD);
                 let error = error.with_code("websocket_connection_limit_reached");
+                self.stream_id = None;
                 return self.refuse(&error, &HeaderMap::new()).await;
             };
             let text = received?;
@@ -95,8 +116,22 @@ impl ResponseSocket {
             if let Some(text) = self.waiting.pop_front() {
                 return Ok(text);
             }
-            let received = self.socket.recv().await;
+            let received = self.next_message().await;
             self.receive(received).await?;
+        }
+    }
+
+    /// Returns the next message of the client. Sends pings while the connection is silent.
+    async fn next_message(&mut self) -> Option<Result<SocketMessage, axum::Error>> {
+        loop {
+            tokio::select! {
+                received = self.socket.recv() => return received,
+                () = sleep_until(self.next_ping) => {}
+            }
+            self.next_ping = Instant::now() + self.state.settings.websocket.ping_interval;
+            if let Err(error) = self.socket.send(SocketMessage::Ping(Bytes::new())).await {
+                return Some(Err(error));
+            }
         }
     }
 
@@ -121,8 +156,13 @@ impl ResponseSocket {
     }
 
     async fn answer(&mut self, text: &str) -> Result<(), SocketClosed> {
-        let (request, input) = match self.read_create(text) {
-            Ok(SteeredRequest { request, input }) => (Ok(request), input),
+        let read = self.read_create(text);
+        let (request, input) = match read {
+            Ok((body, Generation::WarmUp)) => return self.warm_up(body).await,
+            Ok((body, Generation::On)) => match self.join_steered(body) {
+                Ok(SteeredRequest { request, input }) => (Ok(request), input),
+                Err(error) => (Err(error), TakenInput::default()),
+            },
             Err(error) => (Err(error), TakenInput::default()),
         };
         match self.begin(request).await {
@@ -140,8 +180,41 @@ impl ResponseSocket {
         }
     }
 
-    fn read_create(&mut self, text: &str) -> Result<SteeredRequest, ApiError> {
-        let body = create_body(text)?;
+    fn read_create(&mut self, text: &str) -> Result<(Map<String, Value>, Generation), ApiError> {
+        self.stream_id = None;
+        let CreateMessage { body, stream_id, generation } = create_message(text)?;
+        self.stream_id = stream_id;
+        Ok((body, generation))
+    }
+
+    /// Prepares a conversation without a model request. The response is on this connection only.
+    async fn warm_up(&mut self, body: Map<String, Value>) -> Result<(), SocketClosed> {
+        let warmed = self.warmed_up(body).await;
+        self.last = None;
+        match warmed {
+            Ok(WarmedResponse { events, last }) => {
+                self.sequence = 0;
+                self.last = Some(last);
+                self.send_all(events.into_iter().map(|event| event.data)).await
+            }
+            Err((error, headers)) => self.refuse(&error, &headers).await,
+        }
+    }
+
+    async fn warmed_up(
+        &mut self,
+        body: Map<String, Value>,
+    ) -> Result<WarmedResponse, (ApiError, Box<HeaderMap>)> {
+        self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
+        let starting = async {
+            let request = request::parse(body)?;
+            Box::pin(warm_up(&self.state, &self.caller, request, self.last.as_ref())).await
+        };
+        let warmed = rate_limit::start_counted(&self.state, &self.caller, starting).await;
+        warmed.inspect_err(|(error, _)| self.audit_refusal(error))
+    }
+
+    fn join_steered(&mut self, body: Map<String, Value>) -> Result<SteeredRequest, ApiError> {
         let settings = steer::settings_of(&body);
         let request = request::parse(body)?;
         Ok(self.steers.join(settings, request))
@@ -198,7 +271,7 @@ impl ResponseSocket {
                     // Do not use `biased`: a response with many events must not delay the answer to a steering message.
                     let received = tokio::select! {
                         events = &mut next => break events,
-                        received = self.socket.recv() => received,
+                        received = self.next_message() => received,
                     };
                     self.receive(received).await?;
                     if self.steers.is_steered() {
@@ -222,7 +295,7 @@ impl ResponseSocket {
     async fn send_event(&mut self, mut event: Value) -> Result<(), SocketClosed> {
         event["sequence_number"] = self.sequence.into();
         self.sequence += 1;
-        self.send(&event).await
+        self.send(event).await
     }
 
     /// Writes a refused scope to the audit log, as for a request over HTTP.
@@ -240,10 +313,14 @@ impl ResponseSocket {
         if let Some(headers) = headers_of(error, limits) {
             body["headers"] = headers;
         }
-        self.send(&json!({"type": "error", "status": status.as_u16(), "error": body})).await
+        self.send(json!({"type": "error", "status": status.as_u16(), "error": body})).await
     }
 
-    async fn send(&mut self, value: &Value) -> Result<(), SocketClosed> {
+    async fn send(&mut self, mut value: Value) -> Result<(), SocketClosed> {
+        if let Some(id) = &self.stream_id {
+            value["stream_id"] = id.as_str().into();
+        }
+        self.next_ping = Instant::now() + self.state.settings.websocket.ping_interval;
         let sent = self.socket.send(SocketMessage::Text(value.to_string().into())).await;
         sent.map_err(|_| SocketClosed)
     }
@@ -259,9 +336,8 @@ fn headers_of(error: &ApiError, limits: &HeaderMap) -> Option<Value> {
     (!headers.is_empty()).then_some(Value::Object(headers))
 }
 
-/// Returns the body of a `response.create` message. A WebSocket always streams, and does not support background
-/// responses.
-fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
+/// Reads a `response.create` message. A WebSocket always streams, and does not support background responses.
+fn create_message(text: &str) -> Result<CreateMessage, ApiError> {
     let wrong = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
     let value =
         serde_json::from_str(text).map_err(|error| wrong(format!("the message is not JSON: {error}")))?;
@@ -280,10 +356,10 @@ fn create_body(text: &str) -> Result<Map<String, Value>, ApiError> {
             ));
         }
     }
-    for name in ["stream_id", "generate"] {
-        body.remove(name);
-    }
-    Ok(body)
+    let stream_id = RequestField::new("stream_id", body.remove("stream_id")).text()?;
+    let generates = RequestField::new("generate", body.remove("generate")).boolean()?;
+    let generation = if generates == Some(false) { Generation::WarmUp } else { Generation::On };
+    Ok(CreateMessage { body, stream_id, generation })
 }
 
 #[cfg(test)]
@@ -292,8 +368,11 @@ mod tests {
 
     #[test]
     fn websocket_accepts_only_response_create_messages() {
-        let param = |text: &str| create_body(text).map(|_| ()).unwrap_err().param;
-        assert!(create_body("{\"type\":\"response.create\",\"input\":\"x\"}").unwrap().contains_key("input"));
+        let param = |text: &str| create_message(text).map(|_| ()).unwrap_err().param;
+        let message = create_message("{\"type\":\"response.create\",\"input\":\"x\"}").unwrap();
+        assert_eq!((message.body.contains_key("input"), message.generation), (true, Generation::On));
+        assert_eq!(param("{\"type\":\"response.create\",\"stream_id\":1}").as_deref(), Some("stream_id"));
+        assert_eq!(param("{\"type\":\"response.create\",\"generate\":0}").as_deref(), Some("generate"));
         assert_eq!(param("{\"type\":\"response.steer\"}").as_deref(), Some("type"));
         assert_eq!(param("{\"type\":\"response.create\",\"stream\":true}").as_deref(), Some("stream"));
         assert_eq!(

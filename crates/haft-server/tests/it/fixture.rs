@@ -10,7 +10,7 @@ use haft_config::resolved::ServeSettings;
 use haft_core::home::Home;
 use haft_model_server::{ModelServer, Script};
 use haft_runtime::{Runtime, Stores, WorkspaceSpec};
-use haft_server::{AgentCatalog, Server, ServerSettings};
+use haft_server::{AgentCatalog, Server, ServerSettings, WebSocketTimes};
 use haft_store::api_keys::{ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ pub(crate) struct TestServer {
     pub(crate) key: String,
     pub(crate) store: ApiKeyStore,
     pub(crate) model: ModelServer,
+    websocket: WebSocketTimes,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
     /// This field is dropped after `stop`, so that the server ends before its threads do.
@@ -71,7 +72,7 @@ fn home(directory: &Path) -> Home {
 pub(crate) fn serve_until_killed(directory: &Path, model: String) {
     let executor = Executor::new().unwrap();
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let server = executor.block_on(bind(directory, model));
+    let server = executor.block_on(bind(directory, model, WebSocketTimes::default()));
     let address = format!("http://{}\n", server.address());
     std::io::stdout().write_all(address.as_bytes()).unwrap();
     executor.block_on(server.run(std::future::pending()));
@@ -113,16 +114,27 @@ impl TestServer {
     }
 
     pub(crate) fn configured(script: Script, config: &Value, agents: &[(&str, &str)]) -> Self {
+        Self::timed(script, config, agents, WebSocketTimes::default())
+    }
+
+    /// Starts a server whose WebSocket connections have these times.
+    pub(crate) fn timed(
+        script: Script,
+        config: &Value,
+        agents: &[(&str, &str)],
+        websocket: WebSocketTimes,
+    ) -> Self {
         let ServerFiles { key, model, store, directory } = ServerFiles::new(script, config, agents);
         let executor = Executor::new().unwrap();
         let url = String::new();
-        let mut server = Self { url, key, store, model, stop: None, running: None, executor, directory };
+        let mut server =
+            Self { url, key, store, model, websocket, stop: None, running: None, executor, directory };
         server.begin();
         server
     }
 
     fn begin(&mut self) {
-        let server = self.executor.block_on(bind(self.directory.path(), self.model.url()));
+        let server = self.executor.block_on(bind(self.directory.path(), self.model.url(), self.websocket));
         self.url = format!("http://{}", server.address());
         let (stop, stopped) = oneshot::channel::<()>();
         self.stop = Some(stop);
@@ -264,7 +276,7 @@ pub(crate) fn limited_key(store: &ApiKeyStore, limits: KeyLimits) -> String {
     store.create(new, 1).unwrap().1.expose().to_owned()
 }
 
-async fn bind(directory: &Path, model: String) -> Server {
+async fn bind(directory: &Path, model: String, websocket: WebSocketTimes) -> Server {
     let (home, file) = (home(directory), directory.join("haft.json"));
     let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
     let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
@@ -287,6 +299,7 @@ async fn bind(directory: &Path, model: String) -> Server {
         head_timeout: HEAD_TIMEOUT,
         body_timeout: HEAD_TIMEOUT,
         serve,
+        websocket,
         ..ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace)
     };
     Server::bind(settings, runtime, agents).await.unwrap()

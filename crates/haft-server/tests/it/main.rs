@@ -28,6 +28,9 @@ mod approvals;
 // Input that a client sends over a WebSocket while a response is in progress.
 mod steer;
 
+// WebSocket connections: pings, age, warm-up and stream ids.
+mod websocket;
+
 // The native API below `/api/v1`.
 mod native;
 
