@@ -149,7 +149,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     echo_value(&mut echo, "tools", shown_tools.as_ref());
     let tools = tools::parse(&written_tools, &mut warnings)?;
     let choice = (take("tool_choice"), take("allowed_tools"), take("forced_tool"));
-    let tool_choice = tool_choice::parse(&choice.0, &choice.1, &choice.2)?;
+    let tool_choice = tool_choice::parse(&choice.0, &choice.1, &choice.2, &mut warnings)?;
     echo.insert("tool_choice".into(), tool_choice.wire());
     let format = text(&take("text"), &mut echo)?;
     let parameters = parameters(&mut take, &mut echo)?;

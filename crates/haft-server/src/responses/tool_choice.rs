@@ -4,7 +4,8 @@ use haft_core::model_request::{MustCall, ToolChoice};
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid};
-use super::tool_origin::{identity_name, mcp_item};
+use super::tool_origin::{identity_name, identity_pattern, mcp_item};
+use super::tools::{OWN_PREFIX, is_hosted};
 use crate::error::ApiError;
 
 /// The client's choice of the tools that the model may or must call.
@@ -36,12 +37,13 @@ pub(crate) fn parse(
     choice: &RequestField,
     allowed: &RequestField,
     forced: &RequestField,
+    warnings: &mut Vec<String>,
 ) -> Result<RequestedChoice, ApiError> {
     if let Some(object) = forced.object()? {
         return named("forced_tool", object);
     }
     let mode = match choice.value() {
-        Some(Value::Object(object)) => return structured(object),
+        Some(Value::Object(object)) => return structured(object, warnings),
         Some(Value::String(word)) => Some(word.as_str()),
         Some(_) => return Err(choice.wrong("a string or an object")),
         None => None,
@@ -64,7 +66,7 @@ pub(crate) fn parse(
     Ok(RequestedChoice { choice, wire: mode.unwrap_or("auto").into() })
 }
 
-fn structured(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
+fn structured(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Result<RequestedChoice, ApiError> {
     if let Some(Value::Object(forced)) = object.get("forced_tool") {
         return named("tool_choice.forced_tool", forced);
     }
@@ -73,13 +75,18 @@ fn structured(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> 
             Some(Value::Object(function)) => named("tool_choice.function", function),
             _ => named("tool_choice", object),
         },
-        Some("allowed_tools") => allowed_tools(object),
+        Some("allowed_tools") => allowed_tools(object, warnings),
         Some("mcp") => mcp(object),
         Some(word @ ("auto" | "none" | "required")) => parse(
             &RequestField::new("tool_choice", Some(word.into())),
             &RequestField::new("", None),
             &RequestField::new("", None),
+            warnings,
         ),
+        Some(kind) if is_hosted(kind) => {
+            warnings.push(format!("the server ignored `tool_choice`: it has no tool of type `{kind}`"));
+            Ok(RequestedChoice { choice: ToolChoice::Auto, wire: Value::Object(object.clone()) })
+        }
         Some(kind) => {
             let message = format!("this server cannot force a call of a tool of type `{kind}`");
             Err(invalid("tool_choice.type", message))
@@ -94,33 +101,69 @@ fn named(path: &str, object: &Map<String, Value>) -> Result<RequestedChoice, Api
 }
 
 fn mcp(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
-    let label = super::field::required("tool_choice", object, "server_label")?;
-    let name = super::field::required("tool_choice", object, "name")?;
-    Ok(RequestedChoice {
-        wire: Value::Object(object.clone()),
-        choice: ToolChoice::Named(mcp_item(&identity_name(&label, &name))),
+    let choice = match mcp_tools("tool_choice", object)? {
+        McpChoice::Tool(name) => ToolChoice::Named(name),
+        McpChoice::Server(pattern) => ToolChoice::Allowed { names: vec![pattern], must_call: MustCall::Yes },
+    };
+    Ok(RequestedChoice { wire: Value::Object(object.clone()), choice })
+}
+
+/// The tools that an entry of type `mcp` means, by their identity.
+enum McpChoice {
+    Tool(String),
+    /// All tools of a server.
+    Server(String),
+}
+
+impl McpChoice {
+    fn into_name(self) -> String {
+        match self {
+            Self::Tool(name) | Self::Server(name) => name,
+        }
+    }
+}
+
+fn mcp_tools(path: &str, object: &Map<String, Value>) -> Result<McpChoice, ApiError> {
+    let label = super::field::required(path, object, "server_label")?;
+    let name = RequestField::new(format!("{path}.name"), object.get("name").cloned()).text()?;
+    Ok(match name {
+        Some(name) => McpChoice::Tool(mcp_item(&identity_name(&label, &name))),
+        None => McpChoice::Server(mcp_item(&identity_pattern(&label))),
     })
 }
 
-fn allowed_tools(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
+/// Returns the name in one entry of `allowed_tools`; `None` for a type that the server skips with a warning.
+fn allowed_name(path: &str, tool: &Value, warnings: &mut Vec<String>) -> Result<Option<String>, ApiError> {
+    let Value::Object(tool) = tool else {
+        return Err(invalid(path, format!("`{path}` must be an object")));
+    };
+    match tool.get("type").and_then(Value::as_str) {
+        Some("mcp") => mcp_tools(path, tool).map(|chosen| Some(chosen.into_name())),
+        Some(kind) if is_hosted(kind) => {
+            warnings.push(format!("the server skipped `{path}`: it has no tool of type `{kind}`"));
+            Ok(None)
+        }
+        Some(kind) if kind.starts_with(OWN_PREFIX) => Ok(Some(kind[OWN_PREFIX.len()..].to_owned())),
+        Some(_) | None => super::field::required(path, tool, "name").map(Some),
+    }
+}
+
+fn allowed_tools(
+    object: &Map<String, Value>,
+    warnings: &mut Vec<String>,
+) -> Result<RequestedChoice, ApiError> {
     let mode = RequestField::new("tool_choice.mode", object.get("mode").cloned());
     let mode = mode.word(&["auto", "required", "none"])?.unwrap_or("auto");
     let tools = RequestField::new("tool_choice.tools", object.get("tools").cloned());
     let tools = tools.array()?.ok_or_else(|| tools.wrong("an array"))?;
-    let names = tools.iter().enumerate().map(|(at, tool)| {
-        let path = format!("tool_choice.tools[{at}]");
-        let Value::Object(tool) = tool else {
-            return Err(invalid(path.clone(), format!("`{path}` must be an object")));
-        };
-        match tool.get("type").and_then(Value::as_str) {
-            Some("mcp") => {
-                let label = super::field::required(&path, tool, "server_label")?;
-                Ok(mcp_item(&identity_name(&label, &super::field::required(&path, tool, "name")?)))
-            }
-            _ => super::field::required(&path, tool, "name"),
-        }
-    });
-    let names = names.collect::<Result<_, _>>()?;
+    let mut names = Vec::new();
+    for (at, tool) in tools.iter().enumerate() {
+        names.extend(allowed_name(&format!("tool_choice.tools[{at}]"), tool, warnings)?);
+    }
+    if mode == "required" && names.is_empty() {
+        let message = "`tool_choice` requires a call, but lists no tool that this server or the client runs";
+        return Err(invalid("tool_choice.tools", message));
+    }
     let mut chosen = of_names(mode, names);
     let mut wire = object.clone();
     wire.insert("mode".into(), mode.into());
@@ -150,6 +193,7 @@ mod tests {
                 &RequestField::new("tool_choice", Some(value)),
                 &RequestField::new("", None),
                 &RequestField::new("", None),
+                &mut Vec::new(),
             )
             .unwrap()
         };
@@ -171,19 +215,48 @@ mod tests {
     }
 
     #[test]
+    fn choice_of_a_server_means_all_its_tools_and_hosted_types_are_skipped() {
+        let of = |value: Value| {
+            let mut warnings = Vec::new();
+            let field = RequestField::new("tool_choice", Some(value));
+            let none = RequestField::new("", None);
+            parse(&field, &none, &none, &mut warnings).map(|chosen| (chosen, warnings))
+        };
+        let all = |names: &[&str], must_call| ToolChoice::Allowed {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            must_call,
+        };
+        let (chosen, _) = of(json!({"type": "mcp", "server_label": "my.docs"})).unwrap();
+        assert_eq!(chosen.choice, all(&["mcp:my_docs__*"], MustCall::Yes));
+        let listed = json!([
+            {"type": "mcp", "server_label": "s"}, {"type": "web_search"}, {"type": "haft:bash"},
+        ]);
+        let (chosen, warnings) = of(json!({"type": "allowed_tools", "tools": listed})).unwrap();
+        assert_eq!(chosen.choice, all(&["mcp:s__*", "bash"], MustCall::No));
+        assert_eq!(chosen.wire()["tools"], listed);
+        assert!(warnings[0].contains("tool_choice.tools[1]") && warnings[0].contains("web_search"));
+        let (chosen, warnings) = of(json!({"type": "web_search"})).unwrap();
+        assert_eq!((chosen.choice, warnings.len()), (ToolChoice::Auto, 1));
+        let only = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]});
+        assert_eq!(of(only).unwrap_err().param.as_deref(), Some("tool_choice.tools"));
+        assert_eq!(of(json!({"type": "teapot"})).unwrap_err().param.as_deref(), Some("tool_choice.type"));
+    }
+
+    #[test]
     fn allowed_and_forced_tools_become_a_tool_choice_of_the_responses_api() {
         let allowed = RequestField::new("allowed_tools", Some(json!(["f"])));
         let chosen = parse(
             &RequestField::new("tool_choice", Some(json!("required"))),
             &allowed,
             &RequestField::new("", None),
+            &mut Vec::new(),
         )
         .unwrap();
         let expected = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]});
         assert_eq!(chosen.wire(), expected);
         let forced = RequestField::new("forced_tool", Some(json!({"type": "function", "name": "f"})));
-        let chosen =
-            parse(&RequestField::new("tool_choice", None), &RequestField::new("", None), &forced).unwrap();
+        let (none, not_allowed) = (RequestField::new("tool_choice", None), RequestField::new("", None));
+        let chosen = parse(&none, &not_allowed, &forced, &mut Vec::new()).unwrap();
         assert_eq!(chosen.wire(), json!({"type": "function", "name": "f"}));
     }
 }

@@ -16,7 +16,7 @@ use crate::error::ApiError;
 const TOOLS_MAX: usize = 128;
 
 /// The prefix of a tool type that names a tool or a tool group of the server.
-const OWN_PREFIX: &str = "haft:";
+pub(crate) const OWN_PREFIX: &str = "haft:";
 
 /// The types of OpenAI's own tools. They are skipped with a warning, because clients that offer them work without them.
 const SKIPPED: [&str; 16] = [
@@ -37,6 +37,11 @@ const SKIPPED: [&str; 16] = [
     "tool_search",
     "apply_patch",
 ];
+
+/// Returns true for a type of OpenAI's own tools that this server does not run.
+pub(crate) fn is_hosted(kind: &str) -> bool {
+    SKIPPED.contains(&kind)
+}
 
 /// The tools of a request.
 #[derive(Debug, Clone, Default)]
@@ -111,7 +116,7 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
             kind if kind.starts_with(OWN_PREFIX) => {
                 tools.server.push(ServerTool::Named(kind[OWN_PREFIX.len()..].to_owned()));
             }
-            kind if SKIPPED.contains(&kind) => {
+            kind if is_hosted(kind) => {
                 warnings.push(format!("the server skipped `{path}`: it has no tool of type `{kind}`"));
             }
             kind => {

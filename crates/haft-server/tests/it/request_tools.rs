@@ -101,3 +101,49 @@ fn server_whose_namespace_belongs_to_another_server_is_refused() {
     let error = reply.json()["error"].clone();
     assert_eq!((reply.status, &error["param"]), (400, &json!("tools[0].server_label")), "{error}");
 }
+
+#[test]
+fn choice_of_a_server_forces_a_call_of_any_of_its_tools() {
+    let tools = ToolServer::start();
+    let other = json!({"type": "function", "name": "other", "parameters": {"type": "object"}});
+    let script = Script::of([
+        ScriptStep::call("my_docs__look", json!({"n": 1})),
+        ScriptStep::call("other", json!({})),
+        ScriptStep::text("Done."),
+    ]);
+    let server = TestServer::configured(script, &dotted(&tools, "double"), &[]);
+    let choice = json!({"type": "mcp", "server_label": "my.docs"});
+    let body = json!({
+        "model": "openai/m", "input": "Look.", "tools": [{"type": "mcp", "server_label": "my.docs"}, other],
+        "tool_choice": choice,
+    });
+    let response = ask(&server, &body);
+    assert_eq!(response["tool_choice"], choice);
+    assert_eq!(types(&response)[0], "mcp_call", "{response}");
+    assert!(!types(&response).contains(&"function_call"), "the choice excludes the function: {response}");
+    let sent = server.model.requests()[0].body["tool_choice"].clone();
+    assert!(sent.to_string().contains("my_docs__add") && !sent.to_string().contains("other"), "{sent}");
+}
+
+#[test]
+fn model_cannot_call_a_tool_outside_the_allowed_tools() {
+    let tools = ToolServer::start();
+    let script = Script::of([ScriptStep::call("my_docs__add", json!({"n": 1})), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &dotted(&tools, "double"), &[]);
+    let listed = json!([
+        {"type": "mcp", "server_label": "my.docs", "name": "look"}, {"type": "web_search"},
+        {"type": "function", "name": "f"},
+    ]);
+    let body = json!({
+        "model": "openai/m", "input": "Add.",
+        "tools": [{"type": "mcp", "server_label": "my.docs"}, {"type": "function", "name": "f"}],
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": listed},
+    });
+    let reply = post(&server, &body);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert!(reply.headers["haft-warnings"].to_str().unwrap().contains("web_search"));
+    assert_eq!(tools.calls(), [] as [Value; 0], "the call is refused");
+    assert_eq!(offered(&server), ["f", "my_docs__add", "my_docs__look"], "the model still sees all tools");
+    let refused = server.model.requests().last().unwrap().raw.clone();
+    assert!(refused.contains("is not allowed"), "{refused}");
+}
