@@ -19,7 +19,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::approvals::ITEM_PREFIX;
-use super::object::{ResponseEnd, ResponseHead, usage_object};
+use super::object::{OwnEvents, ResponseEnd, ResponseHead, usage_object};
 use super::request::{DeltaPadding, TurnSealing};
 use super::sealed_run;
 use super::tool_origin::McpOrigin;
@@ -46,6 +46,12 @@ impl StreamEvent {
 /// The server label of tools that belong to no MCP server, for items that require a label.
 const OWN_LABEL: &str = "haft";
 
+/// The maximum number of progress events of one call. A command that prints for hours must not fill the stream.
+const PROGRESS_EVENTS_MAX: u32 = 100;
+
+/// The maximum size of the text in a progress event, in bytes.
+const PROGRESS_BYTES_MAX: usize = 4 << 10;
+
 /// The padding unit, in bytes: the length of a delta with its padding is a multiple of this number.
 const PADDED_BYTES: usize = 32;
 
@@ -58,8 +64,8 @@ pub(crate) struct ResponseFold {
     open: Option<OpenText>,
     /// Calls that the model requested and that have not begun, because they may still need approval.
     requested: HashMap<String, RequestedCall>,
-    /// The positions of the calls that the server runs, by the id that the model gave the call.
-    running: HashMap<String, usize>,
+    /// The calls that the server runs, by the id that the model gave the call.
+    running: HashMap<String, RunningCall>,
     stream: FoldedStream,
     usage: Option<LogUsage>,
     /// The text of the last message.
@@ -105,6 +111,15 @@ struct RequestedCall {
     arguments: String,
     /// The id of the approval request that allowed the call.
     approval: Option<String>,
+}
+
+/// A call that the server runs.
+#[derive(Debug, Clone, Copy)]
+struct RunningCall {
+    /// The position of the item of the call.
+    index: usize,
+    /// The number of progress events so far.
+    progress_events: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -239,8 +254,8 @@ impl ResponseFold {
                 self.begin_call(id);
                 self.end_call(id, *is_error, text);
             }
+            LogEvent::ToolProgress { id, text } => self.report_progress(id, text),
             LogEvent::ModelFinished { .. }
-            | LogEvent::ToolProgress { .. }
             | LogEvent::ToolFinished { .. }
             | LogEvent::ApprovalRequested { .. }
             | LogEvent::ApprovalDecided { .. }
@@ -452,7 +467,7 @@ impl ResponseFold {
         let Some(RequestedCall { tool, arguments, approval }) = self.requested.remove(id) else { return };
         self.close_text("completed");
         let index = self.output.len();
-        self.running.insert(id.to_owned(), index);
+        self.running.insert(id.to_owned(), RunningCall { index, progress_events: 0 });
         let mut item = self.server_item(index, &tool, &arguments, "in_progress");
         if let Some(approval) = approval {
             item["approval_request_id"] = approval.into();
@@ -466,18 +481,48 @@ impl ResponseFold {
                 with(place.clone(), "delta", arguments.as_str())
             });
             self.stream.push("response.mcp_call_arguments.done", || with(place, "arguments", arguments));
+        } else {
+            self.push_own("haft:tool_call.in_progress", || place);
         }
     }
 
+    /// Adds an event of haft itself, unless the client accepts only the events of the API.
+    fn push_own(&mut self, kind: &str, data: impl FnOnce() -> Value) {
+        match self.head.own_events {
+            OwnEvents::On => self.stream.push(kind, data),
+            OwnEvents::Off => {}
+        }
+    }
+
+    /// Passes on output of a running call, up to a maximum number of events. The item of the ended call has the whole
+    /// output.
+    fn report_progress(&mut self, id: &str, text: &str) {
+        let Some(call) = self.running.get_mut(id) else { return };
+        if call.progress_events >= PROGRESS_EVENTS_MAX {
+            return;
+        }
+        call.progress_events += 1;
+        let index = call.index;
+        let item = self.output[index]["id"].clone();
+        let shown = &text[..text.floor_char_boundary(PROGRESS_BYTES_MAX)];
+        self.push_own("haft:tool_call.progress", || {
+            json!({
+                "item_id": item, "output_index": index, "delta": shown, "truncated": shown.len() < text.len(),
+            })
+        });
+    }
+
     fn end_call(&mut self, id: &str, is_error: bool, text: &str) {
-        let Some(index) = self.running.remove(id) else { return };
+        let Some(RunningCall { index, .. }) = self.running.remove(id) else { return };
         let mut item = self.output[index].clone();
         let status = if is_error { "failed" } else { "completed" };
         item["status"] = status.into();
         item[if is_error { "error" } else { "output" }] = without_delimiters(text).into();
+        let place = || json!({"item_id": item["id"], "output_index": index});
         if item["type"] == "mcp_call" {
-            let place = || json!({"item_id": item["id"], "output_index": index});
             self.stream.push(&format!("response.mcp_call.{status}"), place);
+        } else {
+            self.push_own(&format!("haft:tool_call.{status}"), place);
         }
         self.done(index, item);
     }
@@ -622,6 +667,7 @@ mod tests {
             sealing: TurnSealing::Off,
             compaction_usage: None,
             is_queued: false,
+            own_events: OwnEvents::On,
         })
     }
 
@@ -761,6 +807,39 @@ mod tests {
         );
         assert_eq!((&items[3]["status"], &items[3]["output"]), (&json!("completed"), &json!("out")));
         assert!(kinds(&stream).contains(&"mcp_call.failed"));
+        let of_note = |event: &&StreamEvent| event.data["item_id"] == items[3]["id"];
+        let own: Vec<&str> = stream.iter().filter(of_note).map(|event| event.kind.as_str()).collect();
+        assert_eq!(own, ["haft:tool_call.in_progress", "haft:tool_call.completed"]);
+    }
+
+    #[test]
+    fn progress_events_are_limited_in_number_and_size_and_off_for_strict_clients() {
+        let progress = |text: &str| LogEvent::ToolProgress { id: "a".into(), text: text.into() };
+        let long = "ü".repeat(PROGRESS_BYTES_MAX);
+        let mut events = vec![progress("before"), call("a", "note"), started("a", "note"), progress(&long)];
+        events.extend((0..2 * PROGRESS_EVENTS_MAX).map(|_| progress("more")));
+        events.push(result("a", true));
+        events.push(progress("after"));
+        let (response, stream) = run(events.clone(), &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let reports: Vec<&Value> = stream
+            .iter()
+            .filter(|event| event.kind == "haft:tool_call.progress")
+            .map(|event| &event.data)
+            .collect();
+        assert_eq!(reports.len(), PROGRESS_EVENTS_MAX as usize);
+        assert_eq!(reports[0]["delta"].as_str().unwrap().len(), PROGRESS_BYTES_MAX);
+        assert_eq!((&reports[0]["truncated"], &reports[1]["truncated"]), (&json!(true), &json!(false)));
+        assert_eq!(
+            (&reports[1]["delta"], &reports[1]["item_id"]),
+            (&json!("more"), &response["output"][0]["id"])
+        );
+        assert!(kinds(&stream).contains(&"haft:tool_call.failed"));
+        let mut strict = fold();
+        strict.head.own_events = OwnEvents::Off;
+        let (same, stream) = feed(strict, events, &[], &ResponseEnd::completed());
+        assert_eq!(same, response);
+        assert!(stream.iter().all(|event| event.kind.starts_with("response.")), "{:?}", kinds(&stream));
     }
 
     #[test]

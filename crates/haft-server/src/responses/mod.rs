@@ -64,7 +64,7 @@ use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseR
 use fold::ResponseFold;
 use items::ConversationBuilder;
 use live::LiveResponse;
-use object::{ResponseHead, is_open};
+use object::{OwnEvents, ResponseHead, is_open};
 use replayed_events::ReplayedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
@@ -94,6 +94,7 @@ pub(crate) async fn create(
     let digest = key.as_ref().map(|_| request_digest(body.clone()));
     let mut request = request::parse(body)?;
     request.digest = digest;
+    request.own_events = own_events(&headers)?;
     let warnings = request.warnings.join("; ");
     let mut response = match key {
         None if request.background => detached(&state, &caller, request, new_id()).await?,
@@ -104,6 +105,18 @@ pub(crate) async fn create(
         response.headers_mut().insert("haft-warnings", value);
     }
     Ok(response)
+}
+
+/// The header that turns off the events of haft itself.
+const OWN_EVENTS_HEADER: &str = "haft-events";
+
+/// Reads the header that turns off the events of haft itself, for a client that fails at unknown event types.
+fn own_events(headers: &HeaderMap) -> Result<OwnEvents, ApiError> {
+    match headers.get(OWN_EVENTS_HEADER).map(HeaderValue::as_bytes) {
+        None | Some(b"on") => Ok(OwnEvents::On),
+        Some(b"off") => Ok(OwnEvents::Off),
+        Some(_) => Err(invalid(OWN_EVENTS_HEADER, "the header `haft-events` must be `on` or `off`")),
+    }
 }
 
 /// Returns the digest of a request, without the secrets of the servers that it names.
@@ -464,6 +477,9 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
 /// Returns the head of a response that has no run, or whose run is not known yet.
 fn head_without_run(state: &ServerState, request: &mut CreateRequest, id: Uuid) -> ResponseHead {
     let mut echo = std::mem::take(&mut request.echo);
+    if request.background {
+        request.own_events.record(&mut echo);
+    }
     // An agent compacts its conversation itself; a model without an agent does not.
     let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get().get(model).is_some());
     if request.truncation.is_none() && is_agent {
@@ -483,6 +499,7 @@ fn head_without_run(state: &ServerState, request: &mut CreateRequest, id: Uuid) 
         sealing: request.sealing,
         compaction_usage: None,
         is_queued: false,
+        own_events: request.own_events,
     }
 }
 

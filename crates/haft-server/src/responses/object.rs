@@ -38,6 +38,33 @@ pub(crate) struct ResponseHead {
     pub(crate) compaction_usage: Option<LogUsage>,
     /// True if the run waited in the run queue when the response was created.
     pub(crate) is_queued: bool,
+    pub(crate) own_events: OwnEvents,
+}
+
+/// Selects whether a stream contains events of haft itself, whose types begin with `haft:`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OwnEvents {
+    On,
+    /// The client accepts only the events of the API.
+    Off,
+}
+
+/// The field of a stored response whose stream has no events of haft itself. A restarted server must give the same
+/// numbers to the same events.
+const OWN_EVENTS_FIELD: &str = "haft_events";
+
+impl OwnEvents {
+    /// Records the choice in the fields that a response repeats.
+    pub(crate) fn record(self, echo: &mut Map<String, Value>) {
+        match self {
+            Self::On => {}
+            Self::Off => drop(echo.insert(OWN_EVENTS_FIELD.into(), "off".into())),
+        }
+    }
+
+    fn of_stored(response: &Value) -> Self {
+        if response[OWN_EVENTS_FIELD] == "off" { Self::Off } else { Self::On }
+    }
 }
 
 /// Returns true if a response has not ended.
@@ -130,6 +157,7 @@ impl ResponseHead {
             compaction_usage: stored_usage(&response["usage"]),
             sealing: if is_sealed { TurnSealing::On } else { TurnSealing::Off },
             is_queued: response["status"] == "queued",
+            own_events: OwnEvents::of_stored(response),
         }
     }
 

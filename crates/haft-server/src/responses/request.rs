@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
 use super::items::InputItem;
+use super::object::OwnEvents;
 use super::requested_servers;
 use super::tool_choice::{self, RequestedChoice};
 use super::tools::{self, RequestTools};
@@ -76,6 +77,8 @@ pub(crate) struct CreateRequest {
     pub(crate) compact_threshold: Option<u64>,
     /// Limits that only the native API can set.
     pub(crate) narrowing: RunNarrowing,
+    /// Set by a header, because a WebSocket message has no field for it.
+    pub(crate) own_events: OwnEvents,
     /// The digest of the request body. An idempotency key can be used again only with the same digest.
     pub(crate) digest: Option<String>,
 }
@@ -202,6 +205,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         truncation,
         compact_threshold,
         narrowing: RunNarrowing::default(),
+        own_events: OwnEvents::On,
         digest: None,
     })
 }

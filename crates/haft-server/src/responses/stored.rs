@@ -8,6 +8,7 @@ use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use haft_store::responses::{ResponseRecord, StoredEvents};
+use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use super::field::invalid;
 use super::object::is_open;
 use super::replayed_events::ReplayedEvents;
 use super::sse::{self, EventSource};
-use super::websocket;
+use super::{own_events, websocket};
 use crate::accept::ConnectionSlot;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
@@ -88,11 +89,12 @@ pub(crate) async fn list(
     caller: Caller,
     Query(page): Query<ListPage>,
     slot: Option<Extension<ConnectionSlot>>,
+    headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Result<Response, ApiError> {
     if let Ok(upgrade) = upgrade {
         let slot = slot.map(|Extension(slot)| slot);
-        return Ok(websocket::accept(upgrade, state, caller, slot));
+        return Ok(websocket::accept(upgrade, state, caller, own_events(&headers)?, slot));
     }
     let (store, owner) = (state.responses.clone(), caller.principal.clone());
     let listed = blocking(move || store.list(&owner)).await?;

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::drive::{ActiveResponse, LastResponse};
 use super::field::{RequestField, invalid};
+use super::object::OwnEvents;
 use super::request::CreateRequest;
 use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
 use super::warm_up::{WarmedResponse, warm_up};
@@ -53,6 +54,7 @@ struct ResponseSocket {
     next_ping: Instant,
     /// The `stream_id` of the current request. Every event of the request repeats it.
     stream_id: Option<String>,
+    own_events: OwnEvents,
 }
 
 /// A `response.create` message.
@@ -75,6 +77,7 @@ pub(crate) fn accept(
     upgrade: WebSocketUpgrade,
     state: Arc<ServerState>,
     caller: Caller,
+    own_events: OwnEvents,
     slot: Option<ConnectionSlot>,
 ) -> Response {
     let (bytes_max, times) = (state.settings.body_bytes_max, state.settings.websocket);
@@ -90,6 +93,7 @@ pub(crate) fn accept(
             end: Instant::now() + times.age_max,
             next_ping: Instant::now() + times.ping_interval,
             stream_id: None,
+            own_events,
         };
         // Ignore the error: a closed connection needs no further work.
         let _ = connection.serve().await;
@@ -227,8 +231,9 @@ impl ResponseSocket {
     ) -> Result<ActiveResponse, (ApiError, Box<HeaderMap>)> {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
+            let request = CreateRequest { own_events: self.own_events, ..request? };
             // Box the future, because each of the futures around it would otherwise have its size.
-            Box::pin(start(&self.state, &self.caller, request?, new_id(), self.last.as_ref())).await
+            Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
         };
         let started = rate_limit::start_counted(&self.state, &self.caller, starting).await;
         started.inspect_err(|(error, _)| self.audit_refusal(error))

@@ -350,6 +350,22 @@ def errors(model):
     return seen
 
 
+def own_events(model):
+    """Reads streams with events that the client does not know, with both interfaces of the client."""
+    own, texts = [], []
+    for headers in ({}, {"haft-events": "off"}):
+        kinds = []
+        for event in client.responses.create(model=model, input="x", stream=True, extra_headers=headers):
+            kinds.append(event.type)
+            if event.type == "response.completed":
+                texts.append(event.response.output_text)
+        own.append([kind for kind in kinds if kind.startswith("haft:")])
+    with client.responses.stream(model=model, input="x") as events:
+        helper = [event.type for event in events if event.type.startswith("haft:")]
+        texts.append(events.get_final_response().output_text)
+    return {"plain": own[0], "strict": own[1], "helper": helper, "texts": texts}
+
+
 def models():
     return [model.id for model in client.models.list().data]
 
@@ -358,7 +374,8 @@ def main():
     model = os.environ.get("MODEL", "openai/m")
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
              "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals,
-             "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url}
+             "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url,
+             "own_events": own_events}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

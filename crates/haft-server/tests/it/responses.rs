@@ -554,6 +554,20 @@ fn service_tier_padding_and_truncation_have_an_effect_or_a_warning() {
 }
 
 #[test]
+fn official_client_ignores_events_of_haft_and_can_turn_them_off() {
+    let agents = [("clock", "---\nmodels: openai/m\ntools: [current_date]\n---\nYou know the date.\n")];
+    let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("It is today.")];
+    let server = TestServer::configured(Script::of(steps), &json!({}), &agents);
+    let seen = python(&server, "own_events", "clock");
+    let own = json!(["haft:tool_call.in_progress", "haft:tool_call.completed"]);
+    assert_eq!((&seen["plain"], &seen["helper"], &seen["strict"]), (&own, &own, &json!([])));
+    assert_eq!(seen["texts"], json!(["It is today.", "It is today.", "It is today."]));
+    let request = server.request(Method::POST, "/v1/responses").header("haft-events", "some");
+    let request = request.header("content-type", "application/json").body("{}");
+    assert_eq!(server.send(request).json()["error"]["param"], "haft-events");
+}
+
+#[test]
 fn tool_calls_of_an_agent_run_on_the_server_and_become_items() {
     let agents = [("clock", "---\nmodels: openai/m\ntools: [current_date]\n---\nYou know the date.\n")];
     let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("It is today.")];
