@@ -228,15 +228,46 @@ fn output(path: &str, value: Option<&Value>) -> Result<Vec<OutputContent>, ApiEr
     match value {
         Some(Value::String(text)) => Ok(vec![OutputContent::Text(text.clone())]),
         Some(Value::Array(parts)) => {
-            let text = |(at, part): (usize, &Value)| match part {
-                Value::Object(part) => {
-                    required(&format!("{path}[{at}]"), part, "text").map(OutputContent::Text)
-                }
-                _ => Err(invalid(format!("{path}[{at}]"), format!("`{path}[{at}]` must be an object"))),
-            };
-            parts.iter().enumerate().map(text).collect()
+            let read = |(at, part): (usize, &Value)| output_part(&format!("{path}[{at}]"), part);
+            parts.iter().enumerate().map(read).collect()
         }
         _ => Err(invalid(path, format!("`{path}` must be a string or an array"))),
+    }
+}
+
+/// Reads a part of the output of a function. Models get text and images; they cannot read other files in the output of
+/// a tool.
+fn output_part(path: &str, part: &Value) -> Result<OutputContent, ApiError> {
+    let Value::Object(part) = part else {
+        return Err(invalid(path, format!("`{path}` must be an object")));
+    };
+    match part.get("type").and_then(Value::as_str) {
+        None | Some("input_text" | "output_text" | "text") => {
+            required(path, part, "text").map(OutputContent::Text)
+        }
+        Some("input_image") => output_image(path, part),
+        Some(kind) => Err(invalid(
+            format!("{path}.type"),
+            format!("the output of a function cannot have a part of type `{kind}`; send text or an image"),
+        )),
+    }
+}
+
+fn output_image(path: &str, part: &Map<String, Value>) -> Result<OutputContent, ApiError> {
+    let Media { media_type, source } = image(path, part)?;
+    let param = format!("{path}.image_url");
+    match source {
+        MediaSource::Bytes(bytes) if media_type.starts_with("image/") => {
+            Ok(OutputContent::Image { media_type, bytes })
+        }
+        MediaSource::Bytes(_) => {
+            Err(invalid(param, format!("an image cannot have the media type `{media_type}`")))
+        }
+        MediaSource::Url(_) => {
+            let message =
+                format!("`{param}` must be `data:TYPE;base64,DATA`: the server does not fetch images");
+            Err(invalid(param, message))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::approvals::types;
 use super::fixture::TestServer;
-use super::responses::{ask, post};
+use super::responses::{ask, post, text};
 use super::tool_server::ToolServer;
 
 /// Returns the names of the tools in the last request to the model.
@@ -146,4 +146,27 @@ fn model_cannot_call_a_tool_outside_the_allowed_tools() {
     assert_eq!(offered(&server), ["f", "my_docs__add", "my_docs__look"], "the model still sees all tools");
     let refused = server.model.requests().last().unwrap().raw.clone();
     assert!(refused.contains("is not allowed"), "{refused}");
+}
+
+/// A PNG image with one pixel, in base64.
+const PIXEL: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
+#[test]
+fn image_in_the_output_of_a_function_reaches_the_model() {
+    let script = Script::of([ScriptStep::call("view", json!({})), ScriptStep::text("A red dot.")]);
+    let server = TestServer::configured(script, &json!({"models": {"default": "openai/m"}}), &[]);
+    let tools = json!([{"type": "function", "name": "view"}]);
+    let first = ask(&server, &json!({"model": "openai/m", "input": "Look.", "tools": tools}));
+    let output = json!([
+        {"type": "input_text", "text": "The screen."},
+        {"type": "input_image", "image_url": format!("data:image/png;base64,{PIXEL}")},
+    ]);
+    let item =
+        json!({"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": output});
+    let body =
+        json!({"model": "openai/m", "input": [item], "previous_response_id": first["id"], "tools": tools});
+    assert_eq!(text(&ask(&server, &body)), "A red dot.");
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains(PIXEL) && sent.contains("The screen."), "{sent}");
 }
