@@ -120,7 +120,9 @@ pub(super) fn start(error: &StartError) -> Option<String> {
     match error {
         StartError::Agent(error) => agent_graph(error),
         StartError::Input { .. } => Some("send JSON that matches the `input` schema of the agent".into()),
-        StartError::ToolChoice { .. } => Some("`haft tools` lists all tools".into()),
+        StartError::ToolChoice { .. } | StartError::UnknownTools { .. } => {
+            Some("`haft tools` lists all tools".into())
+        }
         StartError::Policy(error) => Some(policy(error).into()),
         StartError::Models(error) => models(error),
         StartError::Outputs(_) => Some("set HAFT_HOME to a directory that you can write to".into()),

@@ -24,6 +24,7 @@ use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
 use haft_core::model_request::ToolChoice;
+use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_core::output_store::{OutputStore, OutputStores as _, StoreError};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
@@ -56,6 +57,7 @@ use haft_config::skills::{MissingRequirement, Skill, Skills};
 
 pub use builder::{
     AnswerSource, FinishedRun, NoHome, OutputStorage, RunHooks, RuntimeBuilder, SessionStorage, Stores,
+    UnknownTools,
 };
 pub use compact::CompactFailure;
 pub use error::{ResumeFailure, StartError};
@@ -212,11 +214,12 @@ impl Runtime {
         trigger_skills(&mut spec, None, &generation, &*variables);
         let functions = functions_of(&spec);
         let sessions = hooks.sessions.under(&generation.config);
-        let recorder = hooks.recorder.clone();
+        let (recorder, unknown_tools) = (hooks.recorder.clone(), hooks.unknown_tools);
         let hooks = self.with_watchers(hooks);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, mut shared, routing } = prepared;
         shared.warn(unusable);
+        check_names(&agent.runnable().agent, unknown_tools)?;
         let tool_choice = tool_choice(&agent.runnable().agent, &spec, &context)?;
         let mut stored_spec = Value::Null;
         if sessions != SessionStorage::None || recorder.is_some() {
@@ -648,6 +651,18 @@ fn trigger_skills(
     for skill in generation.skills.matching(&asked, variables) {
         if spec.skills.iter().all(|known| known.file != skill.path) {
             spec.skills.push(SkillSource { file: skill.path.clone(), text: skill.text.clone() });
+        }
+    }
+}
+
+/// Refuses names of tools that do not exist, if the caller asks for this check.
+fn check_names(agent: &PreparedAgent, unknown: UnknownTools) -> Result<(), StartError> {
+    match unknown {
+        UnknownTools::Warned => Ok(()),
+        UnknownTools::Refused => {
+            let mut names = agent.unresolved_names();
+            names.retain(|name| !name.starts_with(MCP_ITEM_PREFIX));
+            if names.is_empty() { Ok(()) } else { Err(StartError::UnknownTools { names }) }
         }
     }
 }

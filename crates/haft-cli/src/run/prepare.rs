@@ -232,7 +232,9 @@ pub(super) fn not_started(error: &StartError) -> CliError {
         // The inner error names the file already.
         StartError::Agent(AgentGraphError::Load { error, .. }) => (ExitReason::Input, error),
         StartError::Agent(_) | StartError::Input { .. } | StartError::Config(_) => (ExitReason::Input, error),
-        StartError::Policy(_) | StartError::ToolChoice { .. } => (ExitReason::Usage, error),
+        StartError::Policy(_) | StartError::ToolChoice { .. } | StartError::UnknownTools { .. } => {
+            (ExitReason::Usage, error)
+        }
         StartError::Models(error) => return ask::refused(error),
         StartError::Outputs(_)
         | StartError::Store(_)

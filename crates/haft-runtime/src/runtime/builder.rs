@@ -338,6 +338,19 @@ pub struct RunHooks {
     pub finished: FinishedRun,
     /// Selects whether the run queue may refuse this run.
     pub queue_entry: QueueEntry,
+    /// Selects what happens if the run names a tool that does not exist.
+    pub unknown_tools: UnknownTools,
+}
+
+/// Selects what happens if the first agent of a new run names a tool or a group that does not exist. Tools of MCP
+/// servers (`mcp:SERVER__TOOL`) are never an error, because a server may be down.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum UnknownTools {
+    /// The run starts without these tools and has a warning.
+    #[default]
+    Warned,
+    /// The run does not start.
+    Refused,
 }
 
 /// Selects where a run stores its session: its journal, the journals of its sub-agents, its agents and its events.
@@ -398,6 +411,7 @@ impl Default for RunHooks {
             output_storage: OutputStorage::Stores,
             takeover: Takeover::Never,
             finished: FinishedRun::Refused,
+            unknown_tools: UnknownTools::Warned,
             queue_entry: QueueEntry::Limited,
         }
     }

@@ -27,6 +27,12 @@ pub enum StartError {
         /// The part of the request that does not match.
         problem: String,
     },
+    /// The run names tools or groups that do not exist.
+    #[error("there is no tool or group `{}`", .names.join("`, `"))]
+    UnknownTools {
+        /// The names and patterns that match no tool and no group.
+        names: Vec<String>,
+    },
     /// No tool of the agent can meet its tool choice.
     #[error("agent `{agent}` cannot do what its `toolChoice` requires: {problem}")]
     ToolChoice {

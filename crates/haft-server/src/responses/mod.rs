@@ -47,7 +47,7 @@ use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
-use haft_runtime::{EventSeq, OutputStorage, RunHandle, RunHooks, SessionStorage};
+use haft_runtime::{EventSeq, OutputStorage, RunHandle, RunHooks, SessionStorage, UnknownTools};
 use haft_store::responses::{ResponseRecord, StoredEvents};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
@@ -68,6 +68,7 @@ use object::{OwnEvents, ResponseHead, is_open};
 use replayed_events::ReplayedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
+use spec::ModelTarget;
 use sse::EventSource;
 use tool_origin::ToolOrigins;
 
@@ -440,7 +441,12 @@ async fn new_run(
         SessionStorage::None
     };
     let output_storage = if request.store { OutputStorage::Stores } else { OutputStorage::Memory };
-    let hooks = RunHooks { output_storage, ..approvals::hooks(caller, sessions) };
+    // An agent file may name tools that this server does not have, but a request must name only existing ones.
+    let unknown_tools = match target {
+        ModelTarget::Agent(_) => UnknownTools::Warned,
+        ModelTarget::Model(_) | ModelTarget::Route => UnknownTools::Refused,
+    };
+    let hooks = RunHooks { output_storage, unknown_tools, ..approvals::hooks(caller, sessions) };
     let secrets = requested_servers::secrets(&request.tools);
     let started = state.runtime.start_with(spec, secrets, hooks).await;
     let handle = started.map_err(|error| spec::not_started_for(&error, request))?;

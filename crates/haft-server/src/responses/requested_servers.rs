@@ -138,7 +138,7 @@ pub(super) fn secrets(tools: &RequestTools) -> RunSecrets {
 pub(super) fn named(tools: &RequestTools) -> impl Iterator<Item = (&str, &NamedServer)> {
     tools.server.iter().filter_map(|tool| match tool {
         ServerTool::Mcp { label, named: Some(named), .. } => Some((label.as_str(), &**named)),
-        ServerTool::Mcp { named: None, .. } | ServerTool::Named(_) => None,
+        ServerTool::Mcp { named: None, .. } | ServerTool::Named { .. } => None,
     })
 }
 
@@ -205,7 +205,7 @@ pub(super) fn list_items(
 fn allowed<'a>(tools: &'a RequestTools, label: &str) -> Option<&'a Vec<String>> {
     tools.server.iter().find_map(|tool| match tool {
         ServerTool::Mcp { label: own, tools, .. } if own == label => tools.as_ref(),
-        ServerTool::Mcp { .. } | ServerTool::Named(_) => None,
+        ServerTool::Mcp { .. } | ServerTool::Named { .. } => None,
     })
 }
 

@@ -107,7 +107,7 @@ pub(crate) fn check(
 
 /// Returns true if the run of a checked request may run commands or read files.
 pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &ModelTarget) -> bool {
-    let names_tool = request.tools.server.iter().any(|tool| matches!(tool, ServerTool::Named(_)));
+    let names_tool = request.tools.server.iter().any(|tool| matches!(tool, ServerTool::Named { .. }));
     let reaches = match target {
         ModelTarget::Agent(graph) => reaches_builtin_tools(graph),
         ModelTarget::Model(_) | ModelTarget::Route => false,
@@ -167,7 +167,7 @@ fn check_tools(
     let config = state.runtime.config();
     for tool in &request.tools.server {
         match tool {
-            ServerTool::Named(_) => caller.require(KeyScope::BuiltinTools)?,
+            ServerTool::Named { .. } => caller.require(KeyScope::BuiltinTools)?,
             ServerTool::Mcp { label, named: Some(named), .. } => check_named(&config, label, named)?,
             ServerTool::Mcp { path, label, .. } => check_configured(&config, path, label)?,
         }
@@ -381,7 +381,25 @@ pub(crate) fn not_started_for(error: &StartError, request: &CreateRequest) -> Ap
         StartError::Models(ModelsError::NoPrice { .. }) if request.narrowing.usd_max.is_some() => {
             invalid("max_cost_usd", error.to_string())
         }
+        StartError::UnknownTools { names } => unknown_tool(names, request),
         error => not_started(error),
+    }
+}
+
+/// Returns the error for a tool of the request that the server does not have.
+fn unknown_tool(names: &[String], request: &CreateRequest) -> ApiError {
+    // A pattern is in lower case.
+    let of_tool = |tool: &ServerTool| match tool {
+        ServerTool::Named { path, name } if names.contains(&name.to_ascii_lowercase()) => {
+            Some((path.clone(), name.clone()))
+        }
+        ServerTool::Named { .. } | ServerTool::Mcp { .. } => None,
+    };
+    match request.tools.server.iter().find_map(of_tool) {
+        Some((path, name)) => {
+            invalid(format!("{path}.type"), format!("this server has no tool or group `{name}`"))
+        }
+        None => invalid("tools", format!("this server has no tool or group `{}`", names.join("`, `"))),
     }
 }
 
@@ -396,6 +414,7 @@ pub(crate) fn not_started(error: &StartError) -> ApiError {
         StartError::ToolChoice { problem, .. } => {
             invalid("tool_choice", format!("the tools of the request cannot meet `tool_choice`: {problem}"))
         }
+        StartError::UnknownTools { .. } => invalid("tools", message),
         StartError::QueueFull(full) => queue_full(*full),
         StartError::AlreadyStarted { .. } => ApiError::new(ApiErrorKind::Conflict, message),
         StartError::Agent(_)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use haft_core::glob::ToolGlob;
+use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_core::run::caller_approvals::{CallerApproval, ToolSelector};
 use haft_runtime::spec::FunctionTool;
 use serde_json::{Map, Value, json};
@@ -56,7 +57,11 @@ pub(crate) struct RequestTools {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ServerTool {
     /// A tool or group, by its name in the configuration.
-    Named(String),
+    Named {
+        /// The path of the tool in the request, for errors.
+        path: String,
+        name: String,
+    },
     /// Tools of an MCP server; all of them if `tools` is `None`.
     Mcp {
         /// The path of the tool in the request, for errors.
@@ -73,7 +78,7 @@ impl ServerTool {
     /// Returns patterns for the tools: MCP tools by their identity, other tools and groups by name.
     pub(crate) fn globs(&self) -> Vec<ToolGlob> {
         let names = match self {
-            Self::Named(name) => vec![name.clone()],
+            Self::Named { name, .. } => vec![name.clone()],
             Self::Mcp { label, tools: None, .. } => vec![mcp_item(&identity_pattern(label))],
             Self::Mcp { label, tools: Some(tools), .. } => {
                 tools.iter().map(|tool| mcp_item(&identity_name(label, tool))).collect()
@@ -85,7 +90,7 @@ impl ServerTool {
     /// Returns the client's settings about which calls need approval.
     pub(crate) fn approval(&self) -> Option<&CallerApproval> {
         match self {
-            Self::Named(_) => None,
+            Self::Named { .. } => None,
             Self::Mcp { approval, .. } => approval.as_ref(),
         }
     }
@@ -114,7 +119,9 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
                 tools.server.push(tool);
             }
             kind if kind.starts_with(OWN_PREFIX) => {
-                tools.server.push(ServerTool::Named(kind[OWN_PREFIX.len()..].to_owned()));
+                let name = kind[OWN_PREFIX.len()..].to_owned();
+                check_own_name(&path, &name)?;
+                tools.server.push(ServerTool::Named { path, name });
             }
             kind if is_hosted(kind) => {
                 warnings.push(format!("the server skipped `{path}`: it has no tool of type `{kind}`"));
@@ -126,6 +133,16 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
         }
     }
     Ok(tools)
+}
+
+/// Refuses a name that cannot be a pattern for tools. A pattern for MCP tools needs an entry of type `mcp`, which has a
+/// label and settings for approvals.
+fn check_own_name(path: &str, name: &str) -> Result<(), ApiError> {
+    let wrong = |message: String| invalid(format!("{path}.type"), message);
+    if name.starts_with(MCP_ITEM_PREFIX) {
+        return Err(wrong(format!("use a tool of type `mcp` instead of `{OWN_PREFIX}{name}`")));
+    }
+    ToolGlob::new(name).map(|_| ()).map_err(|error| wrong(error.to_string()))
 }
 
 fn function(
@@ -190,7 +207,7 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
 fn check_new_label(path: &str, tool: &ServerTool, before: &[ServerTool]) -> Result<(), ApiError> {
     let named = |tool: &ServerTool| match tool {
         ServerTool::Mcp { label, named, .. } => Some((label.clone(), named.is_some())),
-        ServerTool::Named(_) => None,
+        ServerTool::Named { .. } => None,
     };
     let Some((label, is_named)) = named(tool) else { return Ok(()) };
     let is_taken = before

@@ -1,10 +1,12 @@
 //! The tools of a request: names of MCP servers, tool choices, and tools of the server.
 
 use haft_model_server::{Script, ScriptStep};
+use haft_store::api_keys::KeyScope;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::approvals::types;
-use super::fixture::TestServer;
+use super::fixture::{Reply, TestServer, scoped_key};
 use super::responses::{ask, post, text};
 use super::tool_server::ToolServer;
 
@@ -169,4 +171,46 @@ fn image_in_the_output_of_a_function_reaches_the_model() {
     assert_eq!(text(&ask(&server, &body)), "A red dot.");
     let sent = server.model.requests().last().unwrap().raw.clone();
     assert!(sent.contains(PIXEL) && sent.contains("The screen."), "{sent}");
+}
+
+/// Sends a request with another key.
+fn post_with(server: &TestServer, key: &str, body: &Value) -> Reply {
+    let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(key);
+    server.send(request.header("content-type", "application/json").body(body.to_string()))
+}
+
+#[test]
+fn type_of_haft_runs_a_builtin_tool_a_group_and_a_tool_of_a_server() {
+    let check = |kind: &str, called: &str, shown: &[&str], item: &str| {
+        let tools = ToolServer::start();
+        let script = Script::of([ScriptStep::call(called, json!({})), ScriptStep::text("Done.")]);
+        let mut config = tools.config();
+        config["groups"] = json!({"clock": ["current_*"]});
+        let server = TestServer::configured(script, &config, &[]);
+        let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
+        let reply =
+            post_with(&server, &key, &json!({"model": "openai/m", "input": "x", "tools": [{"type": kind}]}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let response = reply.json();
+        assert_eq!(types(&response), [item, "message"], "{kind}");
+        assert_eq!(response["output"][0]["status"], "completed", "{response}");
+        assert_eq!(offered(&server), shown, "{kind}");
+    };
+    check("haft:current_date", "current_date", &["current_date"], "haft:tool_call");
+    check("haft:clock", "current_date", &["current_date"], "haft:tool_call");
+    check("haft:docs__look", "docs__look", &["docs__look"], "mcp_call");
+    check("haft:docs", "docs__look", &["docs__add", "docs__look"], "mcp_call");
+}
+
+#[test]
+fn type_of_haft_with_an_unknown_name_is_refused() {
+    let server = TestServer::configured(Script::of([]), &json!({"models": {"default": "openai/m"}}), &[]);
+    let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
+    for kind in ["haft:Nothing", "haft:", "haft:mcp:docs__*", "haft:a[b"] {
+        let tools = json!([{"type": "haft:current_date"}, {"type": kind}]);
+        let reply = post_with(&server, &key, &json!({"model": "openai/m", "input": "x", "tools": tools}));
+        let error = reply.json()["error"].clone();
+        assert_eq!((reply.status, &error["param"]), (400, &json!("tools[1].type")), "{kind}: {error}");
+    }
+    assert_eq!(server.model.requests().len(), 0);
 }
