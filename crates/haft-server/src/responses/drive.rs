@@ -436,7 +436,7 @@ impl ActiveResponse {
             }
             Ok(RunState::Finished(outcome)) => {
                 let exceeded = self.workspace.as_ref().and_then(WatchedWorkspace::failure);
-                exceeded.unwrap_or_else(|| ResponseEnd::of(&outcome.finish))
+                exceeded.unwrap_or_else(|| ResponseEnd::of(&outcome.finish, self.fold.head().truncation()))
             }
             Ok(RunState::Parked(reason)) => ResponseEnd::failed(
                 "server_error",

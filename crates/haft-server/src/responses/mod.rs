@@ -700,6 +700,7 @@ fn whole(ended: EndedResponse) -> Response {
     let kind = match error.kind {
         "too_many_requests" => ApiErrorKind::TooManyRequests,
         "model_error" => ApiErrorKind::ModelError,
+        "invalid_request_error" => ApiErrorKind::InvalidRequest,
         _ => ApiErrorKind::ServerError,
     };
     let mut failed = ApiError::new(kind, error.message).with_code(error.code);

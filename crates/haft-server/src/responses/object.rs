@@ -9,7 +9,7 @@ use haft_core::run::finish::{FinishClass, FinishReason, RunFinish};
 use serde_json::{Map, Value, json};
 
 use super::compact;
-use super::request::{DeltaPadding, TurnSealing};
+use super::request::{DeltaPadding, Truncation, TurnSealing};
 use super::tool_origin::ToolOrigins;
 
 /// The fields of a response that are known when it begins.
@@ -161,6 +161,14 @@ impl ResponseHead {
         }
     }
 
+    /// Returns the setting of the response for a conversation that does not fit into the context window.
+    pub(crate) fn truncation(&self) -> Truncation {
+        match self.echo.get("truncation").and_then(Value::as_str) {
+            Some("auto") => Truncation::Auto,
+            Some(_) | None => Truncation::Disabled,
+        }
+    }
+
     /// Returns the initial status of the response.
     pub(crate) fn first_status(&self) -> &'static str {
         if self.is_queued { "queued" } else { "in_progress" }
@@ -245,12 +253,16 @@ impl ResponseEnd {
         Self { status: "failed", error, ..Self::default() }
     }
 
-    /// Converts the end of a run.
-    pub(crate) fn of(finish: &RunFinish) -> Self {
+    /// Converts the end of a run. `truncation` is the setting of the response.
+    pub(crate) fn of(finish: &RunFinish, truncation: Truncation) -> Self {
         let answer = finish.answer.as_ref().map(haft_core::run::finish::RunAnswer::text);
         let row = finish.reason.row();
         let message = || if finish.detail.is_empty() { row.hint.to_owned() } else { finish.detail.clone() };
         let end = match (&finish.reason, row.class) {
+            (FinishReason::ModelFailed(ModelErrorKind::ContextTooLong), _) => Self::too_long(message()),
+            (FinishReason::ContextFull, _) if truncation == Truncation::Disabled => Self::too_long(
+                "the conversation does not fit into the context window of the model; shorten it, or set `truncation` to `auto`",
+            ),
             (FinishReason::Filtered, _) => Self::incomplete("content_filter"),
             (FinishReason::Steered, _) => Self::incomplete("steered"),
             (FinishReason::Refused, _) | (_, FinishClass::Answered) => Self::completed(),
@@ -265,6 +277,10 @@ impl ResponseEnd {
             }
         };
         Self { answer, ..end }
+    }
+
+    fn too_long(message: impl Into<String>) -> Self {
+        Self::failed("invalid_request_error", "context_length_exceeded", message)
     }
 
     fn incomplete(reason: &'static str) -> Self {

@@ -22,6 +22,9 @@ mod tool_server;
 // The tools of a request: names of MCP servers, tool choices, and tools of the server.
 mod request_tools;
 
+// Responses of several turns: limits, a full context, calls of client and server, and the choice of the model.
+mod turns;
+
 // Calls that wait for the client's approval.
 mod approvals;
 
