@@ -1,15 +1,24 @@
 //! Responses of several turns: limits, a full context, calls of client and server, and the choice of the model.
 
-use haft_model_server::{Script, ScriptStep, StepOrder};
+use haft_model_server::{Script, ScriptPart, ScriptStep, StepOrder};
 use serde_json::{Value, json};
 
 use super::approvals::types;
 use super::fixture::TestServer;
-use super::responses::{ask, events, post};
+use super::responses::{ask, events, post, text};
 use super::tool_server::ToolServer;
 
 fn add(number: usize) -> ScriptStep {
     ScriptStep::call("docs__add", json!({ "n": number }))
+}
+
+fn with_docs(fields: &Value) -> Value {
+    let mut body =
+        json!({"model": "openai/m", "input": "Add.", "tools": [{"type": "mcp", "server_label": "docs"}]});
+    for (name, value) in fields.as_object().unwrap() {
+        body[name] = value.clone();
+    }
+    body
 }
 
 /// Starts a server with an agent whose context window has space for a few tool outputs.
@@ -49,4 +58,65 @@ fn full_context_ends_a_response_with_automatic_truncation_as_incomplete() {
         (&response["status"], &response["incomplete_details"]["reason"]),
         (&json!("incomplete"), &json!("context_full"))
     );
+}
+
+#[test]
+fn response_that_reaches_its_maximum_of_calls_names_this_reason() {
+    let tools = ToolServer::start();
+    let script = Script::of([add(1), add(2), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let response = ask(&server, &with_docs(&json!({"max_tool_calls": 1})));
+    assert_eq!(response["status"], "incomplete", "{response}");
+    assert_eq!(response["incomplete_details"], json!({"reason": "max_tool_calls"}));
+    assert_eq!((tools.calls().len(), &response["max_tool_calls"]), (1, &json!(1)));
+}
+
+#[test]
+fn parallel_tool_calls_are_turned_off_at_the_model() {
+    let tools = ToolServer::start();
+    let script = Script::of([add(1), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let response = ask(&server, &with_docs(&json!({"parallel_tool_calls": false})));
+    assert_eq!((text(&response), &response["parallel_tool_calls"]), ("Done.", &json!(false)));
+    for request in server.model.requests() {
+        assert_eq!(request.body["parallel_tool_calls"], false, "{}", request.raw);
+    }
+    let response = ask(&server, &with_docs(&json!({})));
+    assert_eq!(response["parallel_tool_calls"], true);
+}
+
+#[test]
+fn turn_with_calls_of_client_and_server_runs_the_calls_of_the_server_first() {
+    let tools = ToolServer::start();
+    let both = ScriptStep::say([
+        ScriptPart::call("weather", json!({"town": "Oslo"})),
+        ScriptPart::call("docs__add", json!({"n": 1})),
+    ]);
+    let script = Script::of([both, ScriptStep::text("Done.")]).in_order(StepOrder::Strict);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let offered = json!([{"type": "mcp", "server_label": "docs"}, {"type": "function", "name": "weather"}]);
+    let first = ask(&server, &with_docs(&json!({"tools": offered})));
+    assert_eq!((types(&first), &first["status"]), (vec!["mcp_call", "function_call"], &json!("completed")));
+    assert_eq!((&first["output"][0]["output"], tools.calls().len()), (&json!("noted"), 1));
+    let id = &first["output"][1]["call_id"];
+    let output = json!({"type": "function_call_output", "call_id": id, "output": "31 degrees"});
+    let more = json!({"tools": offered, "previous_response_id": first["id"], "input": [output]});
+    assert_eq!(text(&ask(&server, &with_docs(&more))), "Done.");
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("noted") && sent.contains("31 degrees"), "{sent}");
+    assert_eq!(tools.calls().len(), 1, "the call of the server is not repeated");
+}
+
+#[test]
+fn fast_model_chooses_the_model_of_a_routed_response() {
+    let models = json!({"default": "openai/m", "fast": "openai/small", "complex": "openai/large"});
+    let server =
+        TestServer::configured(Script::of([ScriptStep::text("complex")]), &json!({"models": models}), &[]);
+    let listed = server.get("/v1/models").json();
+    assert!(listed["data"].as_array().unwrap().iter().any(|model| model["id"] == "haft/route"), "{listed}");
+    let response = ask(&server, &json!({"model": "haft/route", "input": "Prove it."}));
+    assert_eq!((&response["model"], text(&response)), (&json!("haft/route"), "complex"));
+    let asked = server.model.requests();
+    let asked: Vec<&str> = asked.iter().map(|request| request.body["model"].as_str().unwrap()).collect();
+    assert_eq!(asked, ["small", "large"]);
 }
