@@ -60,6 +60,12 @@ pub struct ToolIdentity {
 /// names.
 pub const MCP_ITEM_PREFIX: &str = "mcp:";
 
+/// The beginning of an item like [`MCP_ITEM_PREFIX`] that selects only tools that change nothing.
+pub const MCP_READING_PREFIX: &str = "mcp:reading:";
+
+/// The beginning of an item like [`MCP_ITEM_PREFIX`] that selects only tools that may change something.
+pub const MCP_WRITING_PREFIX: &str = "mcp:writing:";
+
 impl ToolIdentity {
     /// Returns `SERVER__TOOL` for a tool of an MCP server, in every naming scheme; `None` for other tools.
     pub fn mcp_name(&self) -> Option<String> {

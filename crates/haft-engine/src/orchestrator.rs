@@ -181,7 +181,7 @@ impl Orchestrator {
             let governed = self.config.governed(&entry);
             let chosen = entry.provider().is_shown(run)
                 && governed.activity.is_active()
-                && selection.covers(entry.exposed(), entry.identity(), &governed.groups);
+                && selection.covers(entry.exposed(), entry.identity(), &governed.groups, governed.effects);
             chosen.then_some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(shown).collect()
@@ -193,7 +193,7 @@ impl Orchestrator {
         let active = |entry: Arc<CatalogEntry>| {
             let governed = self.config.governed(&entry);
             let chosen = governed.activity.is_active()
-                && selection.covers(entry.exposed(), entry.identity(), &governed.groups);
+                && selection.covers(entry.exposed(), entry.identity(), &governed.groups, governed.effects);
             chosen.then_some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(active).collect()

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
 use haft_core::naming::ToolIdentity;
+use haft_core::tool::Effects;
 
 /// The tools that a request selects. A filter can only narrow: a request cannot select a tool that the operator
 /// disabled.
@@ -26,6 +27,31 @@ pub enum ToolFilterItem {
     Tool(ToolGlob),
     /// All tools of MCP servers for which `SERVER__TOOL` matches, whatever their exposed names are.
     McpTool(ToolGlob),
+    /// The tools of [`McpTool`](Self::McpTool) that change nothing.
+    ReadingMcpTool(ToolGlob),
+    /// The tools of [`McpTool`](Self::McpTool) that may change something.
+    WritingMcpTool(ToolGlob),
+}
+
+impl ToolFilterItem {
+    fn covers(
+        &self,
+        tool: &ToolName,
+        identity: &ToolIdentity,
+        groups: &[GroupName],
+        effects: Effects,
+    ) -> bool {
+        let of_server = |glob: &ToolGlob| identity.mcp_name().is_some_and(|name| glob.matches(&name));
+        // A server's own declaration is enough here: the selection belongs to the caller and only narrows.
+        let is_reading = effects == Effects::ReadOnly;
+        match self {
+            Self::Group(group) => groups.contains(group),
+            Self::Tool(glob) => glob.matches(tool.as_str()),
+            Self::McpTool(glob) => of_server(glob),
+            Self::ReadingMcpTool(glob) => is_reading && of_server(glob),
+            Self::WritingMcpTool(glob) => !is_reading && of_server(glob),
+        }
+    }
 }
 
 impl ToolFilter {
@@ -34,15 +60,18 @@ impl ToolFilter {
         Self::Only(picks.into_iter().collect())
     }
 
-    /// Returns true if the selection includes a tool with this exposed name, this identity and these groups.
-    pub fn covers(&self, tool: &ToolName, identity: &ToolIdentity, groups: &[GroupName]) -> bool {
+    /// Returns true if the selection includes a tool with this exposed name, this identity, these groups and these
+    /// effects.
+    pub fn covers(
+        &self,
+        tool: &ToolName,
+        identity: &ToolIdentity,
+        groups: &[GroupName],
+        effects: Effects,
+    ) -> bool {
         match self {
             Self::All => true,
-            Self::Only(picks) => picks.iter().any(|pick| match pick {
-                ToolFilterItem::Group(group) => groups.contains(group),
-                ToolFilterItem::Tool(glob) => glob.matches(tool.as_str()),
-                ToolFilterItem::McpTool(glob) => identity.mcp_name().is_some_and(|name| glob.matches(&name)),
-            }),
+            Self::Only(picks) => picks.iter().any(|pick| pick.covers(tool, identity, groups, effects)),
         }
     }
 }
@@ -65,7 +94,12 @@ mod tests {
         let check = |selection: ToolFilter, expected: bool| {
             let groups = [GroupName::new("files").unwrap(), GroupName::new("git").unwrap()];
             assert_eq!(
-                selection.covers(&ToolName::new("git__log").unwrap(), &identity(ProviderKind::Mcp), &groups),
+                selection.covers(
+                    &ToolName::new("git__log").unwrap(),
+                    &identity(ProviderKind::Mcp),
+                    &groups,
+                    Effects::Unknown
+                ),
                 expected
             );
         };
@@ -83,7 +117,8 @@ mod tests {
         let check = |glob: &str, kind: ProviderKind, expected: bool| {
             let selection = ToolFilter::of([ToolFilterItem::McpTool(ToolGlob::new(glob).unwrap())]);
             for exposed in ["git__log", "mcp__git__log", "git_log", "log"] {
-                let found = selection.covers(&ToolName::new(exposed).unwrap(), &identity(kind), &[]);
+                let name = ToolName::new(exposed).unwrap();
+                let found = selection.covers(&name, &identity(kind), &[], Effects::Unknown);
                 assert_eq!(found, expected, "{glob} {kind:?} {exposed}");
             }
         };
@@ -95,5 +130,20 @@ mod tests {
         for other in [ProviderKind::Builtin, ProviderKind::Rest, ProviderKind::Agent, ProviderKind::Client] {
             check("*", other, false);
         }
+    }
+    #[test]
+    fn selection_by_effects_covers_only_tools_of_servers_with_these_effects() {
+        let check = |item: fn(ToolGlob) -> ToolFilterItem, effects: Effects, expected: bool| {
+            let selection = ToolFilter::of([item(ToolGlob::new("git__*").unwrap())]);
+            let name = ToolName::new("git__log").unwrap();
+            assert_eq!(selection.covers(&name, &identity(ProviderKind::Mcp), &[], effects), expected);
+            assert!(!selection.covers(&name, &identity(ProviderKind::Rest), &[], effects));
+        };
+        for effects in [Effects::Mutating, Effects::Unknown] {
+            check(ToolFilterItem::ReadingMcpTool, effects, false);
+            check(ToolFilterItem::WritingMcpTool, effects, true);
+        }
+        check(ToolFilterItem::ReadingMcpTool, Effects::ReadOnly, true);
+        check(ToolFilterItem::WritingMcpTool, Effects::ReadOnly, false);
     }
 }

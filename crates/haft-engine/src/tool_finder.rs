@@ -150,7 +150,7 @@ fn is_callable(
     let name = tool.exposed();
     config.inactivity(tool).is_none()
         && governed.policy.approval != ApprovalPolicy::Deny
-        && options.selection.covers(name, tool.identity(), &governed.groups)
+        && options.selection.covers(name, tool.identity(), &governed.groups, governed.effects)
         && scope.allowed.as_ref().is_none_or(|names| names.contains(name.as_str()))
         && tool.provider().is_shown(&options.context)
         && config.rules.admit(name.as_str()).decision != PermissionDecision::Deny

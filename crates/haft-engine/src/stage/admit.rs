@@ -25,7 +25,7 @@ pub(crate) fn admit(
     if let Some(why) = inactivity {
         return Err(denied(record, None, format!("tool `{name}` is not active: {why}")));
     }
-    if !selection.covers(name, tool.entry().identity(), &governed.groups) {
+    if !selection.covers(name, tool.entry().identity(), &governed.groups, governed.effects) {
         return Err(denied(record, None, format!("tool `{name}` is not among the tools of this request")));
     }
     let ruling = rules.admit(name.as_str());

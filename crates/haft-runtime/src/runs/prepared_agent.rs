@@ -16,7 +16,7 @@ use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::name::GroupName;
-use haft_core::naming::{MCP_ITEM_PREFIX, ToolIdentity};
+use haft_core::naming::{MCP_ITEM_PREFIX, MCP_READING_PREFIX, MCP_WRITING_PREFIX, ToolIdentity};
 use haft_core::position::RunPosition;
 use haft_core::run::RunPlan;
 use haft_core::run::context::RunContext;
@@ -26,8 +26,8 @@ use haft_core::settings::tool_search::ToolExposeForm;
 use haft_engine::compact::{CompactError, CompactedConversation, compact};
 use haft_engine::exposure::{ExposureRequest, ModelToolLimits};
 use haft_engine::{
-    CallOptions, InstructionPolicy, OfferedTool, Orchestrator, RunDriver, ToolFilter, ToolFilterItem,
-    ToolsetVersion,
+    CallOptions, CatalogEntry, InstructionPolicy, OfferedTool, Orchestrator, RunDriver, ToolFilter,
+    ToolFilterItem, ToolsetVersion,
 };
 use haft_models::capability::loads_tools;
 use haft_models::schema::defects;
@@ -380,8 +380,12 @@ impl PreparedAgent {
                 || catalog.tools().any(|tool| tool.definition().groups.contains(group))
         };
         let matches_a_server = |glob: &ToolGlob| {
-            let names = catalog.tools().filter_map(|tool| tool.identity().mcp_name());
-            mcp_glob(glob).is_some_and(|glob| names.into_iter().any(|name| glob.matches(&name)))
+            let effects = |tool: &CatalogEntry| self.orchestrator().effects_of(tool.exposed().as_str());
+            let selection = mcp_item(glob).map(|item| ToolFilter::of([item]));
+            let covers = |tool: &Arc<CatalogEntry>, selection: &ToolFilter| {
+                selection.covers(tool.exposed(), tool.identity(), &[], effects(tool))
+            };
+            selection.is_some_and(|selection| catalog.tools().any(|tool| covers(tool, &selection)))
         };
         let nothing = |glob: &ToolGlob| {
             !matches_a_server(glob)
@@ -567,8 +571,8 @@ fn own_config(agent: &AgentDefinition, shared: &Arc<ResolvedConfig>) -> Arc<Reso
 /// servers. Any other item selects the tools that it matches, and the tools of the server or OpenAPI document with that
 /// name.
 fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
-    if let Some(glob) = mcp_glob(glob) {
-        return vec![ToolFilterItem::McpTool(glob)];
+    if let Some(item) = mcp_item(glob) {
+        return vec![item];
     }
     let group = group_of(glob).map(ToolFilterItem::Group);
     let is_group = glob.to_string().starts_with('@');
@@ -576,9 +580,14 @@ fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
     tool.into_iter().chain(group).collect()
 }
 
-/// Returns the pattern after `mcp:`; `None` for other items.
-fn mcp_glob(glob: &ToolGlob) -> Option<ToolGlob> {
-    ToolGlob::new(glob.to_string().strip_prefix(MCP_ITEM_PREFIX)?).ok()
+/// Returns the selection of an item that begins with `mcp:`; `None` for other items.
+fn mcp_item(glob: &ToolGlob) -> Option<ToolFilterItem> {
+    let written = glob.to_string();
+    let after = |prefix: &str| ToolGlob::new(written.strip_prefix(prefix)?).ok();
+    // The longer prefixes come first, because each of them begins with the short one.
+    let reading = after(MCP_READING_PREFIX).map(ToolFilterItem::ReadingMcpTool);
+    let writing = || after(MCP_WRITING_PREFIX).map(ToolFilterItem::WritingMcpTool);
+    reading.or_else(writing).or_else(|| after(MCP_ITEM_PREFIX).map(ToolFilterItem::McpTool))
 }
 
 fn group_of(glob: &ToolGlob) -> Option<GroupName> {

@@ -38,6 +38,10 @@ pub(crate) async fn compact(
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
     let request = request::parse(body)?;
+    if request.model.is_none() {
+        // The specification requires the field here, also if the server has a default model.
+        return Err(invalid("model", "`model` is missing; name the model that writes the summary"));
+    }
     let messages = opening(&state, &caller, &request, None).await?.messages;
     let sealed = compacted(&state, &caller, &request, messages).await?;
     let id = new_id().simple().to_string();

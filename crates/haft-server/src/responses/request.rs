@@ -149,13 +149,14 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     let written_tools = take("tools");
     let mut shown_tools = written_tools.value().cloned();
     shown_tools.iter_mut().for_each(requested_servers::without_secrets);
+    shown_tools.iter_mut().for_each(tools::complete);
     echo_value(&mut echo, "tools", shown_tools.as_ref());
     let tools = tools::parse(&written_tools, &mut warnings)?;
     let choice = (take("tool_choice"), take("allowed_tools"), take("forced_tool"));
     let tool_choice = tool_choice::parse(&choice.0, &choice.1, &choice.2, &mut warnings)?;
     echo.insert("tool_choice".into(), tool_choice.wire());
-    let format = text(&take("text"), &mut echo)?;
-    let parameters = parameters(&mut take, &mut echo)?;
+    let format = text(&take("text"), &mut echo, &mut warnings)?;
+    let parameters = parameters(&mut take, &mut echo, &mut warnings)?;
     refuse_unsupported(&mut take, &mut echo)?;
     copied(&mut take, &mut echo)?;
     let truncation = truncation(&take("truncation"), &mut echo)?;
@@ -349,10 +350,17 @@ fn usable(schema: &Value) -> Result<Value, ApiError> {
     }
 }
 
-fn text(field: &RequestField, echo: &mut Map<String, Value>) -> Result<TextFormat, ApiError> {
+fn text(
+    field: &RequestField,
+    echo: &mut Map<String, Value>,
+    warnings: &mut Vec<String>,
+) -> Result<TextFormat, ApiError> {
     let Some(object) = field.object()? else { return Ok(TextFormat::Text) };
     let verbosity = RequestField::new("text.verbosity", object.get("verbosity").cloned());
-    verbosity.word(&["low", "medium", "high"])?;
+    // `medium` is the default of every model that has this setting.
+    if let Some(word @ ("low" | "high")) = verbosity.word(&["low", "medium", "high"])? {
+        warnings.push(format!("`text.verbosity` has no effect; the server ignored the value `{word}`"));
+    }
     let mut shown = object.clone();
     shown.entry("format").or_insert_with(|| json!({"type": "text"}));
     if shown["format"].is_null() {
@@ -384,6 +392,7 @@ fn text(field: &RequestField, echo: &mut Map<String, Value>) -> Result<TextForma
 fn parameters(
     take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
+    warnings: &mut Vec<String>,
 ) -> Result<ModelFields, ApiError> {
     let temperature = take("temperature").number(0.0, 2.0)?;
     let top_p = take("top_p").number(0.0, 1.0)?;
@@ -395,8 +404,13 @@ fn parameters(
         None => None,
         Some(object) => {
             let written = RequestField::new("reasoning.effort", object.get("effort").cloned());
-            RequestField::new("reasoning.summary", object.get("summary").cloned())
-                .word(&["concise", "detailed", "auto"])?;
+            let summary = RequestField::new("reasoning.summary", object.get("summary").cloned());
+            // haft asks a model that has summaries for `auto`.
+            if let Some(word @ ("concise" | "detailed")) = summary.word(&["concise", "detailed", "auto"])? {
+                warnings.push(format!(
+                    "`reasoning.summary` has no effect; the server ignored the value `{word}`"
+                ));
+            }
             let (effort, summary) = (object.get("effort"), object.get("summary"));
             echo.insert("reasoning".into(), json!({"effort": effort, "summary": summary}));
             written.word(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])?
@@ -565,7 +579,8 @@ mod tests {
         check(mcp("require_approval", names), "tools[0].require_approval.never.tool_names");
         let filter = json!({"always": {"read_only": 1}});
         check(mcp("require_approval", filter), "tools[0].require_approval.always.read_only");
-        check(mcp("allowed_tools", json!({"read_only": true})), "tools[0].allowed_tools.read_only");
+        check(mcp("allowed_tools", json!({"read_only": "yes"})), "tools[0].allowed_tools.read_only");
+        check(mcp("allowed_tools", json!({"tool_names": "x"})), "tools[0].allowed_tools.tool_names");
         check(mcp("server_url", json!(1)), "tools[0].server_url");
         check(json!({"input": "x", "top_logprobs": 2}), "top_logprobs");
         check(json!({"input": "x", "presence_penalty": 1}), "presence_penalty");
@@ -591,12 +606,37 @@ mod tests {
         };
         check(json!({"input": "x", "include": ["web_search_call.results"]}), "web_search_call.results");
         check(json!({"input": "x", "service_tier": "flex"}), "flex");
+        check(json!({"input": "x", "text": {"verbosity": "low"}}), "text.verbosity");
+        check(json!({"input": "x", "reasoning": {"summary": "detailed"}}), "reasoning.summary");
+        let strict = json!({"type": "function", "name": "f", "strict": true});
+        check(json!({"input": "x", "tools": [strict]}), "tools[0].strict");
+        let nested = json!({"type": "function", "function": {"name": "f", "strict": true}});
+        check(json!({"input": "x", "tools": [nested]}), "tools[0].function.strict");
+        let usual = json!({
+            "input": "x", "text": {"verbosity": "medium"}, "reasoning": {"summary": "auto"},
+            "tools": [{"type": "function", "name": "f", "strict": false}],
+        });
+        assert_eq!(parse_value(usual).unwrap().warnings, [] as [String; 0]);
         let quiet =
             json!({"input": "x", "service_tier": "auto", "stream_options": {"include_obfuscation": true}});
         let request = parse_value(quiet).unwrap();
         assert_eq!((request.warnings.len(), request.padding), (0, DeltaPadding::On));
         let request = parse_value(json!({"input": "x", "include": ["reasoning.encrypted_content"]})).unwrap();
         assert_eq!((request.warnings.len(), request.sealing), (0, TurnSealing::On));
+    }
+
+    #[test]
+    fn repeated_function_tool_has_all_required_fields() {
+        let plain = json!({"type": "function", "name": "f", "defer_loading": true});
+        let nested = json!({"type": "function", "function": {"name": "g", "parameters": {"type": "object"}}});
+        let request = parse_value(json!({"input": "x", "tools": [plain, nested]})).unwrap();
+        let expected = json!([
+            {"type": "function", "name": "f", "description": null, "parameters": null, "strict": null,
+             "defer_loading": true},
+            {"type": "function", "name": "g", "description": null, "parameters": {"type": "object"},
+             "strict": null},
+        ]);
+        assert_eq!(request.echo["tools"], expected);
     }
 
     #[test]

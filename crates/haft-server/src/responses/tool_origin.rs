@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use haft_core::name::{Namespace, ToolName};
-use haft_core::naming::{MCP_ITEM_PREFIX, ToolIdentity};
+use haft_core::naming::{MCP_ITEM_PREFIX, MCP_READING_PREFIX, MCP_WRITING_PREFIX, ToolIdentity};
 use haft_core::provider::ProviderKind;
 
 /// Finds the identity of a tool by a name that a model wrote.
@@ -72,4 +72,13 @@ pub(crate) fn identity_pattern(label: &str) -> String {
 /// Returns an item of a tool selection that means MCP tools by their identity.
 pub(crate) fn mcp_item(pattern: &str) -> String {
     format!("{MCP_ITEM_PREFIX}{pattern}")
+}
+
+/// Returns an item of a tool selection that means MCP tools by their identity and by their effects.
+pub(crate) fn mcp_selection(pattern: &str, read_only: Option<bool>) -> String {
+    match read_only {
+        None => mcp_item(pattern),
+        Some(true) => format!("{MCP_READING_PREFIX}{pattern}"),
+        Some(false) => format!("{MCP_WRITING_PREFIX}{pattern}"),
+    }
 }

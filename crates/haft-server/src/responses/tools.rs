@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
 use super::requested_servers::{self, NamedServer};
-use super::tool_origin::{identity_name, identity_pattern, mcp_item};
+use super::tool_origin::{identity_name, identity_pattern, mcp_selection};
 use crate::error::ApiError;
 
 /// The maximum number of tools in a request.
@@ -68,6 +68,8 @@ pub(crate) enum ServerTool {
         path: String,
         label: String,
         tools: Option<Vec<String>>,
+        /// Selects the tools that change nothing (`true`) or all others (`false`); `None` selects both.
+        read_only: Option<bool>,
         approval: Option<CallerApproval>,
         /// The server that the request names by URL; `None` for a configured server.
         named: Option<Box<NamedServer>>,
@@ -79,9 +81,11 @@ impl ServerTool {
     pub(crate) fn globs(&self) -> Vec<ToolGlob> {
         let names = match self {
             Self::Named { name, .. } => vec![name.clone()],
-            Self::Mcp { label, tools: None, .. } => vec![mcp_item(&identity_pattern(label))],
-            Self::Mcp { label, tools: Some(tools), .. } => {
-                tools.iter().map(|tool| mcp_item(&identity_name(label, tool))).collect()
+            Self::Mcp { label, tools: None, read_only, .. } => {
+                vec![mcp_selection(&identity_pattern(label), *read_only)]
+            }
+            Self::Mcp { label, tools: Some(tools), read_only, .. } => {
+                tools.iter().map(|tool| mcp_selection(&identity_name(label, tool), *read_only)).collect()
             }
         };
         names.iter().filter_map(|name| ToolGlob::new(name).ok()).collect()
@@ -112,7 +116,7 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
         };
         let kind = required(&path, tool, "type")?;
         match kind.as_str() {
-            "function" => tools.functions.push(function(&path, tool, &tools.functions)?),
+            "function" => tools.functions.push(function(&path, tool, &tools.functions, warnings)?),
             "mcp" => {
                 let tool = mcp(&path, tool)?;
                 check_new_label(&path, &tool, &tools.server)?;
@@ -135,6 +139,20 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
     Ok(tools)
 }
 
+/// Adds the fields that the specification requires in the repeated functions of a response, and replaces the nested form
+/// of the Chat Completions API.
+pub(crate) fn complete(tools: &mut Value) {
+    for tool in tools.as_array_mut().into_iter().flatten().filter(|tool| tool["type"] == "function") {
+        let Value::Object(tool) = tool else { continue };
+        if let Some(Value::Object(nested)) = tool.remove("function") {
+            tool.extend(nested);
+        }
+        for name in ["description", "parameters", "strict"] {
+            tool.entry(name).or_insert(Value::Null);
+        }
+    }
+}
+
 /// Refuses a name that cannot be a pattern for tools. A pattern for MCP tools needs an entry of type `mcp`, which has a
 /// label and settings for approvals.
 fn check_own_name(path: &str, name: &str) -> Result<(), ApiError> {
@@ -149,6 +167,7 @@ fn function(
     path: &str,
     tool: &Map<String, Value>,
     before: &[FunctionTool],
+    warnings: &mut Vec<String>,
 ) -> Result<FunctionTool, ApiError> {
     // The Chat Completions API nests the function in an object; many clients send this form.
     let nested = tool.get("function").and_then(Value::as_object);
@@ -161,6 +180,11 @@ fn function(
     }
     if before.iter().any(|other| other.name == name) {
         return Err(invalid(param, format!("`tools` has two functions with the name `{name}`")));
+    }
+    if RequestField::new(format!("{path}.strict"), tool.get("strict").cloned()).boolean()? == Some(true) {
+        // haft checks the arguments of its own tools, but the client checks the arguments of its functions.
+        warnings
+            .push(format!("`{path}.strict` has no effect; the model may call `{name}` with other arguments"));
     }
     let description = RequestField::new(format!("{path}.description"), tool.get("description").cloned());
     let parameters = RequestField::new(format!("{path}.parameters"), tool.get("parameters").cloned());
@@ -184,23 +208,32 @@ fn mcp(path: &str, tool: &Map<String, Value>) -> Result<ServerTool, ApiError> {
             return Err(invalid(format!("{path}.{name}"), message));
         }
     }
-    let allowed = RequestField::new(format!("{path}.allowed_tools"), tool.get("allowed_tools").cloned());
-    let names = match allowed.value() {
-        None => None,
-        Some(Value::Array(names)) => Some(names.clone()),
-        Some(Value::Object(filter)) if filter.get("read_only").is_some_and(|value| !value.is_null()) => {
-            let param = format!("{path}.allowed_tools.read_only");
-            let message = format!("`{param}` is not supported; list the tools in `tool_names`");
-            return Err(invalid(param, message));
-        }
-        Some(Value::Object(filter)) => filter.get("tool_names").and_then(Value::as_array).cloned(),
-        Some(_) => return Err(allowed.wrong("a list of names or an object with `tool_names`")),
-    };
-    let text =
-        |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| allowed.wrong("a list of names"));
-    let tools = names.map(|names| names.iter().map(text).collect::<Result<Vec<_>, _>>()).transpose()?;
+    let (tools, read_only) = allowed_tools(path, tool)?;
     let approval = require_approval(path, tool, &label, server.is_some())?;
-    Ok(ServerTool::Mcp { path: path.to_owned(), label, tools, approval, named: server })
+    Ok(ServerTool::Mcp { path: path.to_owned(), label, tools, read_only, approval, named: server })
+}
+
+/// Reads `allowed_tools`: the names of tools, and whether the tools may change something.
+fn allowed_tools(
+    path: &str,
+    tool: &Map<String, Value>,
+) -> Result<(Option<Vec<String>>, Option<bool>), ApiError> {
+    let path = format!("{path}.allowed_tools");
+    let allowed = RequestField::new(path.clone(), tool.get("allowed_tools").cloned());
+    match allowed.value() {
+        None => Ok((None, None)),
+        Some(Value::Array(_)) => Ok((names(&allowed)?, None)),
+        Some(Value::Object(filter)) => {
+            let field = |name: &str| RequestField::new(format!("{path}.{name}"), filter.get(name).cloned());
+            Ok((names(&field("tool_names"))?, field("read_only").boolean()?))
+        }
+        Some(_) => Err(allowed.wrong("a list of names or an object with `tool_names` or `read_only`")),
+    }
+}
+
+fn names(field: &RequestField) -> Result<Option<Vec<String>>, ApiError> {
+    let text = |name: &Value| name.as_str().map(str::to_owned).ok_or_else(|| field.wrong("a list of names"));
+    field.array()?.map(|names| names.iter().map(text).collect()).transpose()
 }
 
 /// Refuses two servers with the same label, because the names of their tools would be ambiguous.

@@ -214,3 +214,37 @@ fn type_of_haft_with_an_unknown_name_is_refused() {
     }
     assert_eq!(server.model.requests().len(), 0);
 }
+
+#[test]
+fn allowed_tools_of_a_server_are_selected_by_their_effects() {
+    let tools = ToolServer::start();
+    let script = Script::of([ScriptStep::call("docs__add", json!({"n": 1})), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let check = |allowed: Value, expected: &[&str]| {
+        let tool = json!({"type": "mcp", "server_label": "docs", "allowed_tools": allowed});
+        ask(&server, &json!({"model": "openai/m", "input": "x", "tools": [tool]}));
+        assert_eq!(offered(&server), expected, "{allowed}");
+    };
+    check(json!({"read_only": true}), &["docs__look"]);
+    assert_eq!(tools.calls(), [] as [Value; 0], "the model cannot call a tool that changes something");
+    check(json!({"read_only": false}), &["docs__add"]);
+    check(json!({"read_only": true, "tool_names": ["add"]}), &[]);
+    check(json!({"tool_names": ["add"]}), &["docs__add"]);
+}
+
+#[test]
+fn settings_without_effect_are_named_in_the_warnings() {
+    let server = TestServer::start(Script::of([ScriptStep::text("x")]));
+    let body = json!({
+        "model": "openai/m", "input": "x", "text": {"verbosity": "low"}, "reasoning": {"summary": "concise"},
+        "tools": [{"type": "function", "name": "f", "strict": true}],
+    });
+    let reply = post(&server, &body);
+    let warnings = reply.headers["haft-warnings"].to_str().unwrap();
+    for name in ["text.verbosity", "reasoning.summary", "tools[0].strict"] {
+        assert!(warnings.contains(name), "{warnings}");
+    }
+    let tool = &reply.json()["tools"][0];
+    assert_eq!((&tool["description"], &tool["parameters"]), (&Value::Null, &Value::Null));
+    assert!(tool.as_object().unwrap().contains_key("description"), "{tool}");
+}

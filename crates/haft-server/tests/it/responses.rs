@@ -700,6 +700,8 @@ fn compacted_conversation_is_encrypted_for_its_owner_and_can_be_continued() {
     let body = json!({"model": "openai/m", "input": long_history(12)});
     let compacted = send(&server, "/v1/responses/compact", &server.key, &body);
     assert_eq!(compacted.status, 200, "{}", compacted.text);
+    let unnamed = send(&server, "/v1/responses/compact", &server.key, &json!({"input": "x"}));
+    assert_eq!((unnamed.status, &unnamed.json()["error"]["param"]), (400, &json!("model")));
     let compacted = compacted.json();
     assert_eq!(compacted["object"], "response.compaction");
     assert!(compacted["usage"]["total_tokens"].is_u64(), "{compacted}");
