@@ -61,7 +61,7 @@ impl<S: Sync> FromRequestParts<S> for Caller {
 /// Refuses a request without a valid key or token. Attaches the caller to every other request.
 pub(crate) async fn check(
     State((state, resource)): State<(Arc<ServerState>, ProtectedResource)>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     let caller = match state.settings.auth {
@@ -73,20 +73,57 @@ pub(crate) async fn check(
             expires_ms: None,
         }),
     };
+    admit(&state, RequiredAccess { resource, scope: KeyScope::Api }, caller, request, next).await
+}
+
+/// Refuses a request without a valid key or token that has the scope `admin`. A server that requires no keys refuses
+/// every request, because it cannot tell the operator from other callers.
+pub(crate) async fn check_admin(
+    State(state): State<Arc<ServerState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let required = RequiredAccess { resource: ProtectedResource::Api, scope: KeyScope::Admin };
+    let caller = match state.settings.auth {
+        AuthMode::Keys => caller(&state, request.headers(), required.resource).await,
+        AuthMode::NoAuth => {
+            let message = "this server requires no API keys, so it offers no metrics";
+            Err(ApiError::new(ApiErrorKind::Forbidden, message))
+        }
+    };
+    admit(&state, required, caller, request, next).await
+}
+
+/// The access that a route requires.
+#[derive(Debug, Clone, Copy)]
+struct RequiredAccess {
+    resource: ProtectedResource,
+    scope: KeyScope,
+}
+
+/// Passes on a request whose caller has the required scope. Counts a failed login against the limit of its address.
+async fn admit(
+    state: &ServerState,
+    required: RequiredAccess,
+    caller: Result<Caller, ApiError>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let RequiredAccess { resource, scope } = required;
     let caller = match caller {
         Ok(caller) => caller,
         Err(error) => {
             let address = request.extensions().get::<ClientAddress>().copied();
-            return refusal(&state, resource, limited(&state, address, error));
+            return refusal(state, resource, limited(state, address, error));
         }
     };
     let principal = RequestPrincipal(caller.principal.clone());
-    let mut response = match caller.require(KeyScope::Api) {
+    let mut response = match caller.require(scope) {
         Ok(()) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
-        Err(error) => refusal(&state, resource, error),
+        Err(error) => refusal(state, resource, error),
     };
     response.extensions_mut().insert(principal);
     response

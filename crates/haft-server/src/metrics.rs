@@ -17,15 +17,11 @@ use haft_core::name::Namespace;
 use haft_core::provider::ProviderKind;
 use haft_core::run::event::RunEvent;
 use haft_runtime::RunQueueStats;
-use haft_store::api_keys::KeyScope;
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderValue, header};
 
-use crate::auth::{self, now_ms};
-use crate::error::{ApiError, ApiErrorKind};
+use crate::auth::now_ms;
 use crate::pending_approvals::PendingApprovalStats;
-use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
-use crate::settings::AuthMode;
 
 /// The maximum number of tools that have a label of their own.
 const TOOLS_MAX: usize = 100;
@@ -90,27 +86,15 @@ impl Timing {
     }
 }
 
-/// Serves the metrics to a key with the scope `admin`. A server that requires no keys has no metrics.
-pub(crate) async fn show(
-    State(state): State<Arc<ServerState>>,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    match state.settings.auth {
-        AuthMode::Keys => {
-            auth::caller(&state, &headers, ProtectedResource::Api).await?.require(KeyScope::Admin)?;
-        }
-        AuthMode::NoAuth => {
-            let message = "this server requires no API keys, so it offers no metrics";
-            return Err(ApiError::new(ApiErrorKind::Forbidden, message));
-        }
-    }
+/// Serves the metrics. The router lets only keys with the scope `admin` through.
+pub(crate) async fn show(State(state): State<Arc<ServerState>>) -> Response {
     let gauges = ServerGauges {
         active_responses: state.active_responses(),
         queue: state.runtime.queue().stats(),
         approvals: state.pending_approvals.stats(now_ms()),
     };
     let text = state.metrics.text(&gauges);
-    Ok(([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response())
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
 impl Metrics {

@@ -29,7 +29,7 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
         .merge(protected_resource::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(metrics::show))
+        .route("/metrics", get(metrics::show).layer(from_fn_with_state(Arc::clone(state), auth::check_admin)))
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), access::check))

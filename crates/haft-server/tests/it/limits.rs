@@ -309,6 +309,25 @@ fn client_that_guesses_keys_cannot_fill_the_audit_log() {
 }
 
 #[test]
+fn wrong_keys_at_the_metrics_are_limited_counted_and_audited_like_on_other_routes() {
+    let server = TestServer::start(text("Hello."));
+    let show = |key: &str| server.send(server.without_key(Method::GET, "/metrics").bearer_auth(key));
+    let statuses: Vec<u16> = (0..12).map(|_| show("haft_wrong").status).collect();
+    assert_eq!(statuses, [[401; 10].as_slice(), &[429, 429]].concat());
+    let wait: u64 = header(&show("haft_wrong"), "retry-after").parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    let other_route = server.without_key(Method::GET, "/v1/models").bearer_auth("haft_wrong");
+    assert_eq!(server.send(other_route).status, 429, "all routes share the limit of an address");
+    let failed = server.data_lines("audit.jsonl").into_iter().filter(|line| line["event"] == "auth.failed");
+    assert_eq!(failed.count(), 10, "as many as are answered with 401");
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let metrics = show(&admin);
+    assert!(metrics.text.contains("haft_failed_logins_total 14\n"), "{}", metrics.text);
+    let lines = server.data_lines("access.jsonl");
+    assert_eq!(lines.last().unwrap()["principal"], "default/local", "{lines:?}");
+}
+
+#[test]
 fn metrics_count_requests_runs_models_and_refusals() {
     let usage = ScriptUsage { input: 30, output: 7, ..ScriptUsage::default() };
     let server = TestServer::start(Script::of([ScriptStep::text("Hello.").using(usage)]));
