@@ -13,7 +13,8 @@ use haft_runtime::runtime::{Runtime, Stores};
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::mcp::{ListedTools, McpGateway};
 use haft_server::{
-    AgentCatalog, AuthMode, ConfigReloads, ReloadedFiles, ServeError, ServedRoutes, Server, ServerSettings,
+    AgentCatalog, AuthMode, ConfigReloads, OperatorLog, ReloadedFiles, ServeError, ServedRoutes, Server,
+    ServerSettings,
 };
 use haft_store::api_keys::{KeyLimits, KeyScope, NewApiKey};
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -199,6 +200,7 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
         allowed_origins: args.allow_origin.to_vec(),
         auth: if args.no_auth { AuthMode::NoAuth } else { AuthMode::Keys },
         serve: configuration.resolved.serve.clone(),
+        log: OperatorLog::new(|message| terminal::warn(&printable(message))),
         ..ServerSettings::at(args.address, workspace(&home.workspace(), configuration))
     };
     let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);

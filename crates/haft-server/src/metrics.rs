@@ -22,6 +22,7 @@ use http::{HeaderValue, header};
 use crate::auth::now_ms;
 use crate::pending_approvals::PendingApprovalStats;
 use crate::server::ServerState;
+use crate::store_errors::StoreKind;
 
 /// The maximum number of tools that have a label of their own.
 const TOOLS_MAX: usize = 100;
@@ -54,6 +55,8 @@ struct MetricValues {
     webhooks: BTreeMap<&'static str, u64>,
     access_log_errors: u64,
     audit_log_errors: u64,
+    /// The failed writes, by store.
+    store_errors: BTreeMap<StoreKind, u64>,
     /// The fetches of issuer keys, by outcome.
     jwks_fetches: BTreeMap<&'static str, u64>,
     runs_started: u64,
@@ -136,6 +139,11 @@ impl Metrics {
 
     pub(crate) fn audit_log_error(&self) {
         self.values().audit_log_errors += 1;
+    }
+
+    /// Counts data that could not be stored.
+    pub(crate) fn store_error(&self, kind: StoreKind) {
+        *self.values().store_errors.entry(kind).or_default() += 1;
     }
 
     /// Counts a fetch of an issuer's keys.
@@ -261,6 +269,15 @@ impl MetricValues {
         text.one("haft_access_log_errors_total", "counter", help, self.access_log_errors);
         let help = "Lines that could not be written to the audit log.";
         text.one("haft_audit_log_errors_total", "counter", help, self.audit_log_errors);
+        text.head(
+            "haft_store_errors_total",
+            "counter",
+            "Failed writes to the stores of the server, by store.",
+        );
+        for kind in StoreKind::ALL {
+            let count = self.store_errors.get(&kind).copied().unwrap_or_default();
+            text.row("haft_store_errors_total", &[("store", kind.label())], count);
+        }
         text.one("haft_responses_active", "gauge", "Responses in progress.", active_responses);
     }
 

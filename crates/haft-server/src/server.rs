@@ -42,6 +42,7 @@ use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
 use crate::storage_limits::{self, TenantSizes};
+use crate::store_errors::StoreErrors;
 use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
@@ -94,6 +95,7 @@ pub(crate) struct ServerState {
     pub(crate) used_approvals: UsedApprovals,
     pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
+    pub(crate) store_errors: StoreErrors,
     pub(crate) limits: RateLimits,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) access_log: AccessLogFile,
@@ -340,6 +342,7 @@ impl Server {
         let used_approvals = UsedApprovals::of(runtime.home());
         let tenant_data = TenantData::of(runtime.home());
         let switchboard = ToolSwitchboard::open(&runtime).map_err(ServeError::Switches)?;
+        let log = settings.log.clone();
         let state = ServerState {
             settings,
             runtime,
@@ -359,6 +362,7 @@ impl Server {
             pending_approvals,
             used_approvals,
             webhook: Webhook::new(metrics.clone()),
+            store_errors: StoreErrors::new(metrics.clone(), log),
             metrics,
             limits,
             failed_logins: FailedLogins::default(),

@@ -7,6 +7,7 @@ use haft_config::resolved::ServeSettings;
 use haft_runtime::WorkspaceSpec;
 
 use crate::event_stream::PING_INTERVAL;
+use crate::operator_log::OperatorLog;
 
 /// The default port of the server.
 pub const DEFAULT_PORT: u16 = 8484;
@@ -51,6 +52,8 @@ pub struct ServerSettings {
     pub websocket: WebSocketTimes,
     /// The sandbox of runs. Each run replaces the directory with the caller's workspace.
     pub workspace: WorkspaceSpec,
+    /// Receives the warnings of the running server.
+    pub log: OperatorLog,
 }
 
 /// The times of WebSocket connections.
@@ -93,6 +96,7 @@ impl ServerSettings {
             serve: ServeSettings::default(),
             websocket: WebSocketTimes::default(),
             workspace,
+            log: OperatorLog::default(),
         }
     }
 }

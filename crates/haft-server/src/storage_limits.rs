@@ -12,7 +12,7 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
 /// The seconds after which a client may try again. By then, a sweep may have freed space.
-const RETRY_AFTER_S: u64 = 60;
+pub(crate) const RETRY_AFTER_S: u64 = 60;
 
 /// The disk space of each tenant at the last measurement, in bytes.
 #[derive(Debug, Default)]

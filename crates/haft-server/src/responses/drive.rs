@@ -1,7 +1,9 @@
 //! A response in progress: drives its run, and folds the run's events into the response.
 
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::conversation::Message;
@@ -13,6 +15,7 @@ use haft_store::api_keys::KeyScope;
 use haft_store::pending_approvals::{PendingApprovalRecord, PendingApprovalRequest};
 use haft_store::responses::{NewResponse, UnfinishedResponse, WaitingApproval};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::approvals::ApprovalAnswers;
 use super::event_block::EventBlock;
@@ -24,13 +27,21 @@ use super::sealed_turn;
 use super::workspace::{ResponseWorkspace, WatchedWorkspace};
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
-use crate::error::ApiError;
+use crate::error::{ApiError, ApiErrorKind};
 use crate::pending_approvals;
 use crate::server::{ActiveWork, ServerState};
+use crate::storage_limits::RETRY_AFTER_S;
+use crate::store_errors::StoreKind;
 
 /// The maximum size of a response that is written without another thread. The kernel only copies so few bytes into its
 /// cache, like the lines of a journal, and the switch to another thread and back would cost more.
 const INLINE_WRITE_BYTES_MAX: usize = 64 << 10;
+
+/// The time before the server first tries again to store the end of a background response. Each further pause is twice
+/// as long, up to [`STORE_PAUSE_MAX`].
+const STORE_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+const STORE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// A response whose run is in progress. Dropping it cancels the run, because a disconnected client needs no answer.
 pub(crate) struct ActiveResponse {
@@ -127,7 +138,27 @@ pub(crate) struct EndedResponse {
     pub(crate) response: Value,
     pub(crate) end: ResponseEnd,
     pub(crate) tool_began: bool,
+    /// The data that the server could not store, for the header `haft-warnings`.
+    pub(crate) warnings: Vec<&'static str>,
 }
+
+/// The outcome of storing the end of a response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StoredEnd {
+    /// The response is stored, or its client asked not to store it.
+    AsRequested,
+    /// The response is not stored, and only its reply contains it.
+    Lost,
+    /// The server is stopping, and the next process continues the response.
+    Unfinished,
+}
+
+/// The warning about a response that is not stored although its client asked for it.
+const NOT_STORED: &str = "the server could not store this response, so `store` is false";
+
+/// The warning about a response whose items were not added to its conversation.
+const NOT_IN_CONVERSATION: &str =
+    "the server could not add this response to its conversation, so `conversation` is null";
 
 impl ActiveResponse {
     pub(crate) fn new(
@@ -205,11 +236,22 @@ impl ActiveResponse {
     }
 
     /// Stores the response before it ends, so that the client can request the response as soon as it knows the id.
-    pub(crate) async fn store_beginning(&mut self) {
+    /// After an error, the client could never read the response, so the caller must end it.
+    pub(crate) async fn store_beginning(&mut self) -> Result<(), ApiError> {
+        let stored = self.write_beginning().await;
+        stored.map_err(|error| {
+            self.state.store_errors.note(StoreKind::Responses, &error);
+            // The full error may contain a path of the server, which the client must not see.
+            let message = format!("the server cannot store the response: {}; try again later", error.kind());
+            ApiError::new(ApiErrorKind::Unavailable, message).with_code("store_failed").after(RETRY_AFTER_S)
+        })
+    }
+
+    async fn write_beginning(&mut self) -> io::Result<()> {
         if self.kept.storage == ResponseStorage::StoredForReplay {
             // Record the unfinished response first, so that a crash cannot leave a stored response that no process
             // continues.
-            self.mark_unfinished().await;
+            self.mark_unfinished().await?;
         }
         let head = self.fold.head();
         let mut items = head.first_items();
@@ -218,10 +260,10 @@ impl ActiveResponse {
         }
         let usage = head.compaction_usage.map(usage_object);
         let response = head.open_object(head.first_status(), items, usage);
-        self.store(&response).await;
+        self.store(&response).await
     }
 
-    async fn mark_unfinished(&mut self) {
+    async fn mark_unfinished(&mut self) -> io::Result<()> {
         let owner = self.handle.principal();
         let unfinished = UnfinishedResponse {
             id: self.id().to_owned(),
@@ -231,7 +273,7 @@ impl ActiveResponse {
             scopes: self.kept.caller.scopes.iter().map(|scope| scope.name().to_owned()).collect(),
         };
         let store = self.state.responses.clone();
-        let _ = tokio::task::spawn_blocking(move || store.begin(&unfinished)).await;
+        written(tokio::task::spawn_blocking(move || store.begin(&unfinished))).await
     }
 
     /// Returns the next events of the stream; `None` after the last ones. Cancelling this future loses no events.
@@ -410,6 +452,7 @@ impl ActiveResponse {
                     "the server is stopping and cannot complete the response",
                 ),
                 tool_began: self.fold.tool_began(),
+                warnings: Vec::new(),
             },
         }
     }
@@ -452,17 +495,76 @@ impl ActiveResponse {
             }
         }
         let end = ResponseEnd { completed_s: (end.status == "completed").then(|| now_ms() / 1000), ..end };
-        let (response, last) = self.fold.end(&end);
+        self.store_ended(end, events).await
+    }
+
+    /// Makes the final object and stores it. Corrects the object if some of it could not be stored, because a client
+    /// relies on its fields `store` and `conversation`.
+    async fn store_ended(
+        &mut self,
+        end: ResponseEnd,
+        mut events: Vec<StreamEvent>,
+    ) -> Option<Vec<StreamEvent>> {
+        let (mut response, last) = self.fold.end(&end);
         events.extend(last);
+        let mut warnings = Vec::new();
+        self.keep_replayable(&events);
+        match self.store_end(&response).await {
+            StoredEnd::AsRequested => self.announce_approvals(&response).await,
+            StoredEnd::Lost => {
+                correct(&mut response, &mut events, "store", false.into());
+                warnings.push(NOT_STORED);
+            }
+            StoredEnd::Unfinished => {
+                self.progress = ResponseProgress::Suspended;
+                return None;
+            }
+        }
+        if !self.extend_conversation(&response).await {
+            correct(&mut response, &mut events, "conversation", Value::Null);
+            warnings.push(NOT_IN_CONVERSATION);
+            self.store_correction(&response, &events).await;
+        }
+        let tool_began = self.fold.tool_began();
+        let ended = EndedResponse { response, end, tool_began, warnings };
+        self.progress = ResponseProgress::Ended(Box::new(ended));
+        Some(events)
+    }
+
+    fn keep_replayable(&mut self, events: &[StreamEvent]) {
         if self.kept.storage == ResponseStorage::StoredForReplay {
             self.replayable.extend(events.iter().map(EventBlock::of));
         }
-        self.store(&response).await;
-        self.announce_approvals(&response).await;
-        self.extend_conversation(&response).await;
-        let tool_began = self.fold.tool_began();
-        self.progress = ResponseProgress::Ended(Box::new(EndedResponse { response, end, tool_began }));
-        Some(events)
+    }
+
+    /// Stores the end of the response. Tries again until a background response is stored, because its client has no
+    /// other way to get it. Until then, the client reads that the response is in progress.
+    async fn store_end(&mut self, response: &Value) -> StoredEnd {
+        let mut pause = STORE_PAUSE_MIN;
+        loop {
+            let Err(error) = self.store(response).await else { return StoredEnd::AsRequested };
+            self.state.store_errors.note(StoreKind::Responses, &error);
+            match self.kept.storage {
+                ResponseStorage::Stored | ResponseStorage::Discarded => return StoredEnd::Lost,
+                ResponseStorage::StoredForReplay => {}
+            }
+            if timeout(pause, self.state.stopped()).await.is_ok() {
+                return StoredEnd::Unfinished;
+            }
+            pause = (pause * 2).min(STORE_PAUSE_MAX);
+        }
+    }
+
+    /// Replaces the stored response, if there is one, by the corrected one.
+    async fn store_correction(&mut self, response: &Value, events: &[StreamEvent]) {
+        if response["store"] == false {
+            return;
+        }
+        self.replayable.truncate(self.replayable.len().saturating_sub(events.len()));
+        self.keep_replayable(events);
+        if let Err(error) = self.store(response).await {
+            self.state.store_errors.note(StoreKind::Responses, &error);
+        }
     }
 
     /// Adds the items of the approval requests that the response ends with.
@@ -501,7 +603,10 @@ impl ActiveResponse {
         };
         let (state, added) = (Arc::clone(&self.state), record.clone());
         // A record that is not stored is lost at a restart. The response then still checks the age of its requests.
-        let _ = tokio::task::spawn_blocking(move || state.pending_approvals.add(added)).await;
+        let added = tokio::task::spawn_blocking(move || state.pending_approvals.add(added));
+        if let Err(error) = written(added).await {
+            self.state.store_errors.note(StoreKind::Approvals, &error);
+        }
         if self.handle.is_cancelled() {
             // The run was cancelled after it was suspended, when no record named it yet.
             if let Some(record) = self.state.pending_approvals.take(&record.response) {
@@ -562,19 +667,24 @@ impl ActiveResponse {
     }
 
     /// Adds the input and the output to the conversation. A conversation that was deleted in the meantime stays
-    /// deleted.
-    async fn extend_conversation(&mut self, response: &Value) {
-        let Some(id) = self.kept.conversation.clone() else { return };
+    /// deleted. Returns false if the conversation does not contain the items.
+    async fn extend_conversation(&mut self, response: &Value) -> bool {
+        let Some(id) = self.kept.conversation.clone() else { return true };
         let output = response["output"].as_array().cloned().unwrap_or_default();
         let items = self.kept.input.iter().cloned().chain(output).collect();
         let (state, caller) = (Arc::clone(&self.state), self.kept.caller.clone());
-        let _ = conversations::append(&state, &caller, &id, items).await;
+        let Err(error) = conversations::append(&state, &caller, &id, items).await else { return true };
+        // The other errors are about a conversation that was deleted or is full.
+        if error.kind == ApiErrorKind::ServerError {
+            state.store_errors.note(StoreKind::Conversations, &error.message);
+        }
+        false
     }
 
     /// Stores the response before the client sees its end, so that a follow-up request finds it.
-    async fn store(&mut self, response: &Value) {
+    async fn store(&mut self, response: &Value) -> io::Result<()> {
         if self.kept.storage == ResponseStorage::Discarded {
-            return;
+            return Ok(());
         }
         let messages: Option<Vec<StoredMessage>> = self.handle.conversation().map(|conversation| {
             conversation.messages().iter().map(|message| StoredMessage::of(message)).collect()
@@ -597,12 +707,10 @@ impl ActiveResponse {
                 request_digest: self.kept.request_digest.as_deref(),
                 workspace: self.workspace_name().as_deref(),
             },
-        );
-        let Ok(encoded) = encoded else { return };
+        )?;
         let is_marked = self.kept.storage == ResponseStorage::StoredForReplay;
         if encoded.size() <= INLINE_WRITE_BYTES_MAX && !is_marked {
-            let _ = encoded.write();
-            return;
+            return encoded.write();
         }
         let (store, id) = (self.state.responses.clone(), self.fold.head().id.clone());
         let events = self.replayable.clone();
@@ -611,8 +719,21 @@ impl ActiveResponse {
             encoded.write_with_events(&events.iter().map(EventBlock::data_text))?;
             if is_ended && is_marked { store.end(&id) } else { Ok(()) }
         });
-        let _ = stored.await;
+        written(stored).await
     }
+}
+
+/// Waits for a write in another thread.
+async fn written(writing: tokio::task::JoinHandle<io::Result<()>>) -> io::Result<()> {
+    writing.await.map_err(io::Error::other)?
+}
+
+/// Changes a field of an ended response, also in the event that contains the response.
+fn correct(response: &mut Value, events: &mut [StreamEvent], field: &str, value: Value) {
+    for event in events.iter_mut().filter(|event| event.data["response"].is_object()) {
+        event.data["response"][field] = value.clone();
+    }
+    response[field] = value;
 }
 
 impl Drop for ActiveResponse {

@@ -59,6 +59,7 @@ use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 use crate::storage_limits;
+use crate::store_errors::StoreKind;
 use compact::SealedConversation;
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::ResponseFold;
@@ -102,9 +103,7 @@ pub(crate) async fn create(
         None => attached(&state, &caller, request).await?,
         Some(key) => once(&state, &caller, request, key).await?,
     };
-    if let (false, Ok(value)) = (warnings.is_empty(), HeaderValue::from_str(&warnings)) {
-        response.headers_mut().insert("haft-warnings", value);
-    }
+    add_warnings(&mut response, &warnings);
     Ok(response)
 }
 
@@ -117,6 +116,19 @@ fn own_events(headers: &HeaderMap) -> Result<OwnEvents, ApiError> {
         None | Some(b"on") => Ok(OwnEvents::On),
         Some(b"off") => Ok(OwnEvents::Off),
         Some(_) => Err(invalid(OWN_EVENTS_HEADER, "the header `haft-events` must be `on` or `off`")),
+    }
+}
+
+/// The header with the fields and tools that the server ignored, and with the data that it could not store.
+const WARNINGS_HEADER: &str = "haft-warnings";
+
+/// Adds warnings to those that the response already has.
+fn add_warnings(response: &mut Response, warnings: &str) {
+    let before = response.headers().get(WARNINGS_HEADER).and_then(|value| value.to_str().ok());
+    let all: Vec<&str> =
+        [before.unwrap_or_default(), warnings].into_iter().filter(|text| !text.is_empty()).collect();
+    if let (false, Ok(value)) = (all.is_empty(), HeaderValue::from_str(&all.join("; "))) {
+        response.headers_mut().insert(WARNINGS_HEADER, value);
     }
 }
 
@@ -187,7 +199,7 @@ async fn detach(
 ) -> Result<Arc<LiveResponse>, ApiError> {
     // Box this future, because the futures of all routes that start responses would otherwise contain it.
     let mut active = Box::pin(start(state, caller, request, id, None)).await?;
-    active.store_beginning().await;
+    active.store_beginning().await?;
     Ok(state.live.detach(active))
 }
 
@@ -270,6 +282,7 @@ async fn keyed(
     key: String,
 ) -> Result<(String, KeyedResponse), ApiError> {
     let failed = |error: StoreError| {
+        state.store_errors.note(StoreKind::IdempotencyKeys, &error);
         ApiError::new(
             ApiErrorKind::ServerError,
             format!("the server cannot store the idempotency key: {error}"),
@@ -695,8 +708,12 @@ fn json_response(value: &Value) -> Response {
 /// Returns the HTTP response for an ended response. A failed run is an HTTP error, as clients expect. If a tool has
 /// begun, tells clients not to retry, because many retry automatically.
 fn whole(ended: EndedResponse) -> Response {
-    let EndedResponse { response, end, tool_began } = ended;
-    let Some(error) = end.error else { return json_response(&response) };
+    let EndedResponse { response, end, tool_began, warnings } = ended;
+    let Some(error) = end.error else {
+        let mut reply = json_response(&response);
+        add_warnings(&mut reply, &warnings.join("; "));
+        return reply;
+    };
     let kind = match error.kind {
         "too_many_requests" => ApiErrorKind::TooManyRequests,
         "model_error" => ApiErrorKind::ModelError,

@@ -24,6 +24,7 @@ use super::workspace::{self, ResponseWorkspace};
 use super::{approvals, origins};
 use crate::auth::Caller;
 use crate::server::ServerState;
+use crate::store_errors::StoreKind;
 
 /// Continues all unfinished responses. Starts them one after the other; each then continues in a task of its own.
 pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
@@ -133,7 +134,8 @@ fn store(state: &ServerState, caller: &Caller, new: NewResponse<'_>, stream: &[S
     let events = blocks.iter().map(EventBlock::data_text);
     let encoded = state.responses.encode(&caller.principal, new);
     // If this write fails, the response stays unfinished, and the server tries again at its next start.
-    if encoded.and_then(|encoded| encoded.write_with_events(&events)).is_ok() {
-        let _ = state.responses.end(new.id);
+    let stored = encoded.and_then(|encoded| encoded.write_with_events(&events));
+    if let Err(error) = stored.and_then(|()| state.responses.end(new.id)) {
+        state.store_errors.note(StoreKind::Responses, &error);
     }
 }

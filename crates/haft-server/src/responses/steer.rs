@@ -440,7 +440,12 @@ mod tests {
         let mut queue = SteerQueue::default();
         let output = json!([{"type": "function_call", "call_id": "c", "name": "f"}]);
         let end = super::super::object::ResponseEnd::completed();
-        let ended = EndedResponse { response: json!({"output": output}), end, tool_began: false };
+        let ended = EndedResponse {
+            response: json!({"output": output}),
+            end,
+            tool_began: false,
+            warnings: Vec::new(),
+        };
         for number in 0..2 * ENDED_MAX {
             queue.begin(&format!("resp_{number}"), TakenInput::default());
             queue.end(Some(&ended));

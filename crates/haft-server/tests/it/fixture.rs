@@ -148,11 +148,16 @@ impl TestServer {
 
     /// Stops the server, waits until it has ended, and starts another one with the same files.
     pub(crate) fn restart(&mut self) {
+        self.stop_and_wait();
+        self.begin();
+    }
+
+    /// Stops the server and waits until it has ended.
+    pub(crate) fn stop_and_wait(&mut self) {
         self.stop();
         if let Some(running) = self.running.take() {
             self.executor.block_on(running).unwrap();
         }
-        self.begin();
     }
 
     /// Starts another server with the same files, without waiting for the runs of this one.

@@ -61,6 +61,9 @@ mod unread_replies;
 // Servers that stop or are killed, and start again.
 mod restart;
 
+// Responses that the server cannot store.
+mod store_failures;
+
 // The server behind nginx and Caddy.
 mod proxies;
 
