@@ -41,7 +41,7 @@ pub use reporting_grants::ReportingGrants;
 pub use run_queue::{QueueEntry, RunQueue, RunQueueFull, RunQueueLimits, RunQueueStats};
 pub use runtime::{
     AnswerSource, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig,
-    SessionStorage, Stores, SuspendedRun, UnknownTools,
+    SERVER_STATES, SessionStorage, Stores, SuspendedRun, UnknownTools,
 };
 pub use spec::{RunSecrets, RunSpec, UserHomeView, WorkspaceSpec};
 

@@ -69,6 +69,8 @@ pub(crate) use suspended::MemorySession;
 pub use suspended::SuspendedRun;
 pub use tool_inventory::ToolInventory;
 
+pub use haft_tools::mcp::SERVER_STATES;
+
 /// The minimum time between two sweeps of one process.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
@@ -159,6 +161,12 @@ impl Runtime {
     /// Adds a watcher for every run that starts or resumes after this call, such as the metrics of a server.
     pub fn watch(&self, watcher: Arc<dyn EventSink>) {
         self.shared.watchers.write().unwrap_or_else(PoisonError::into_inner).push(watcher);
+    }
+
+    /// Returns the name and the state ([`SERVER_STATES`]) of each MCP server that runs use now or have used a short time
+    /// ago. A name can occur several times, because principals do not share servers.
+    pub fn mcp_server_states(&self) -> Vec<(String, &'static str)> {
+        self.shared.servers.states()
     }
 
     /// Returns the queue of all root runs. Runs wait only if a program, such as the server, sets limits.

@@ -16,7 +16,7 @@ use haft_core::event::{Event, EventSink, ToolReference};
 use haft_core::name::Namespace;
 use haft_core::provider::ProviderKind;
 use haft_core::run::event::RunEvent;
-use haft_runtime::RunQueueStats;
+use haft_runtime::{RunQueueStats, SERVER_STATES};
 use http::{HeaderValue, header};
 
 use crate::auth::now_ms;
@@ -27,6 +27,9 @@ use crate::store_errors::StoreKind;
 /// The maximum number of tools that have a label of their own.
 const TOOLS_MAX: usize = 100;
 
+/// The maximum number of MCP servers that have a label of their own. A configuration rarely has more.
+const SERVERS_MAX: usize = 100;
+
 const CONTENT_TYPE: HeaderValue = HeaderValue::from_static("text/plain; version=0.0.4; charset=utf-8");
 
 /// The values that other parts of the server supply when a client requests the metrics.
@@ -35,7 +38,12 @@ struct ServerGauges {
     active_responses: usize,
     queue: RunQueueStats,
     approvals: PendingApprovalStats,
+    /// The states of the MCP servers that runs use.
+    servers: ServerStates,
 }
+
+/// The numbers of running MCP servers, by the configured name and the state.
+type ServerStates = BTreeMap<(String, &'static str), u64>;
 
 /// The counters of a server. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -95,9 +103,27 @@ pub(crate) async fn show(State(state): State<Arc<ServerState>>) -> Response {
         active_responses: state.active_responses(),
         queue: state.runtime.queue().stats(),
         approvals: state.pending_approvals.stats(now_ms()),
+        servers: server_states(&state),
     };
     let text = state.metrics.text(&gauges);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
+}
+
+/// Counts the states of the configured MCP servers. Servers that clients name by their URL have no label, because the
+/// number of their names is not bounded.
+fn server_states(state: &ServerState) -> ServerStates {
+    let (config, skills) = (state.runtime.config(), state.runtime.skills());
+    let enabled = config.mcp_servers.iter().filter(|(_, server)| server.enabled).map(|(name, _)| name);
+    let of_skills = skills.skills.iter().flat_map(|skill| skill.servers.keys());
+    let names: BTreeSet<&String> = enabled.chain(of_skills).take(SERVERS_MAX).collect();
+    let mut counts: ServerStates =
+        names.iter().flat_map(|name| SERVER_STATES.map(|state| (((*name).clone(), state), 0))).collect();
+    for running in state.runtime.mcp_server_states() {
+        if let Some(count) = counts.get_mut(&running) {
+            *count += 1;
+        }
+    }
+    counts
 }
 
 impl Metrics {
@@ -156,6 +182,7 @@ impl Metrics {
         let mut text = MetricsText::default();
         values.write_server(&mut text, gauges.active_responses);
         write_queue(&mut text, &gauges.queue);
+        write_servers(&mut text, &gauges.servers);
         values.write_approvals(&mut text, gauges.approvals);
         values.write_runs(&mut text);
         text.0
@@ -357,6 +384,13 @@ fn write_queue(text: &mut MetricsText, queue: &RunQueueStats) {
     let refused = [("tenant", queue.refused_for_tenant_total), ("server", queue.refused_for_all_total)];
     for (limit, count) in refused {
         text.row("haft_run_queue_refused_total", &[("limit", limit)], count);
+    }
+}
+
+fn write_servers(text: &mut MetricsText, servers: &ServerStates) {
+    text.head("haft_mcp_servers", "gauge", "Connections of runs to configured MCP servers, by state.");
+    for ((server, state), count) in servers {
+        text.row("haft_mcp_servers", &[("server", server), ("state", state)], count);
     }
 }
 

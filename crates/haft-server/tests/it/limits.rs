@@ -13,6 +13,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::fixture::{Reply, TestServer, limited_key, scoped_key};
+use crate::tool_server::ToolServer;
 
 fn text(text: &str) -> Script {
     Script::of([ScriptStep::text(text)])
@@ -361,6 +362,31 @@ fn metrics_count_requests_runs_models_and_refusals() {
 #[test]
 fn metrics_need_a_key_with_the_scope_admin() {
     let server = TestServer::start(text("Hello."));
+#[test]
+fn metrics_show_the_states_of_configured_mcp_servers() {
+    let tools = ToolServer::start();
+    let mut config = tools.config();
+    config["mcpServers"]["dead"] = json!({"url": "http://127.0.0.1:9/mcp"});
+    let script = Script::of([ScriptStep::call("docs__add", json!({"n": 1})), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &config, &[]);
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let metrics = || server.send(server.without_key(Method::GET, "/metrics").bearer_auth(&admin)).text;
+    let row = |name: &str, state: &str, count: u64| {
+        format!("haft_mcp_servers{{server=\"{name}\",state=\"{state}\"}} {count}\n")
+    };
+    let before = metrics();
+    for state in ["configured", "starting", "ready", "failed"] {
+        assert!(before.contains(&row("docs", state, 0)), "{before}");
+    }
+    let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
+    let request = server.request(Method::POST, "/v1/responses");
+    let body = json!({"model": "openai/m", "input": "Hi", "tools": [tool]});
+    assert_eq!(server.send(with_body(request, &body)).status, 200);
+    let after = metrics();
+    assert!(after.contains(&row("docs", "ready", 1)), "{after}");
+    assert!(after.contains(&row("dead", "ready", 0)), "{after}");
+}
+
     assert_eq!(server.get("/metrics").status, 403);
     assert_eq!(server.send(server.without_key(Method::GET, "/metrics")).status, 401);
 }

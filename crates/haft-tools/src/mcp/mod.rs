@@ -72,6 +72,7 @@ pub use provider::McpProvider;
 pub use server::{LoginOffer, McpEnvironment, McpServerStatus, SupervisedServer};
 pub use session::{ServerDescription, ServerOffers};
 pub use shared::SharedServers;
+pub use supervisor::SERVER_STATES;
 pub use trace::{TraceLineKind, TraceSink};
 pub use trace_parent::TraceParents;
 pub use transport::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure, TransportOpener};

@@ -148,7 +148,7 @@ pub(super) struct McpConnection {
 #[derive(Debug, Clone)]
 pub struct McpServerStatus {
     pub name: String,
-    /// `configured`, `starting`, `ready`, `degraded`, `restarting`, `failed`, `needs_auth` or `stopped`.
+    /// One of [`SERVER_STATES`](super::SERVER_STATES).
     pub state: &'static str,
     /// The reason why the server is not ready, if there is one.
     pub reason: Option<String>,
@@ -212,6 +212,16 @@ impl SupervisedServer {
 
     pub fn namespace(&self) -> &str {
         self.shared.config.namespace.as_str()
+    }
+
+    /// Returns the name of the server in the configuration.
+    pub(super) fn name(&self) -> &str {
+        &self.shared.config.name
+    }
+
+    /// Returns one of [`SERVER_STATES`](super::SERVER_STATES).
+    pub(super) fn state_name(&self) -> &'static str {
+        self.shared.state.borrow().name()
     }
 
     /// Returns true if the tool list is known, from this run or from the cache.

@@ -28,6 +28,14 @@ impl SharedServers {
         servers.insert(digest.to_owned(), Arc::downgrade(&server));
         McpProvider::new(server)
     }
+
+    /// Returns the name and the state of each server that has users. A name can occur several times, because principals
+    /// do not share servers.
+    pub fn states(&self) -> Vec<(String, &'static str)> {
+        let servers = self.by_digest.lock().unwrap_or_else(PoisonError::into_inner);
+        let in_use = servers.values().filter_map(Weak::upgrade);
+        in_use.map(|server| (server.name().to_owned(), server.state_name())).collect()
+    }
 }
 
 impl fmt::Debug for SharedServers {

@@ -8,6 +8,10 @@ const BACKOFF_SECONDS: [u64; 7] = [0, 1, 2, 5, 10, 30, 60];
 /// The uptime after which haft ignores earlier failures.
 const SUSTAINED_UPTIME: Duration = Duration::from_mins(1);
 
+/// The names of all states.
+pub const SERVER_STATES: [&str; 8] =
+    ["configured", "starting", "ready", "degraded", "restarting", "failed", "needs_auth", "stopped"];
+
 /// The lifecycle state of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LifecycleState {
@@ -206,6 +210,28 @@ mod tests {
             state = step(waiting, LifecycleEvent::Due, now).0;
         }
         assert_eq!(waits, [0, 1, 2, 5, 10, 30, 60, 60, 60]);
+    }
+
+    #[test]
+    fn list_of_states_contains_every_name() {
+        let (now, reason) = (Instant::now(), String::new());
+        let restarting = |failures| LifecycleState::Restarting {
+            cause: RestartCause::Ended,
+            failures,
+            reason: String::new(),
+            at: now,
+        };
+        let states = [
+            LifecycleState::Configured,
+            LifecycleState::Starting { failures: 0 },
+            LifecycleState::Ready { since: now, failures: 0 },
+            LifecycleState::Degraded { since: now, failures: 0 },
+            restarting(0),
+            restarting(BACKOFF_SECONDS.len()),
+            LifecycleState::NeedsAuth { reason },
+            LifecycleState::Stopped,
+        ];
+        assert_eq!(states.each_ref().map(LifecycleState::name), SERVER_STATES);
     }
 
     #[test]
