@@ -11,7 +11,7 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderValue, Method, header};
 use url::Url;
 
 use crate::error::{ApiError, ApiErrorKind};
@@ -52,8 +52,19 @@ impl AccessRules {
         }
     }
 
+    /// Returns true if the operator allowed the pages of other sites.
+    pub(crate) fn has_allowed_origins(&self) -> bool {
+        !self.origins.is_empty()
+    }
+
+    /// Returns true if the operator listed this origin.
+    pub(crate) fn is_listed(&self, origin: &HeaderValue) -> bool {
+        let origin = origin.to_str().unwrap_or_default();
+        self.origins.iter().any(|listed| listed.eq_ignore_ascii_case(origin))
+    }
+
     /// Checks the host. `authority` is the host in an absolute request target, which takes precedence over the header.
-    fn check_host(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
+    pub(crate) fn check_host(&self, headers: &HeaderMap, authority: Option<&str>) -> Result<(), ApiError> {
         let mut written = headers.get_all(header::HOST).iter();
         let host = match (written.next(), written.next()) {
             (Some(host), None) => host.to_str().ok().map(host_name),
@@ -82,9 +93,8 @@ impl AccessRules {
 
     fn check_origin(&self, headers: &HeaderMap, authority: Option<&Authority>) -> Result<(), ApiError> {
         let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-        let origin = origin.to_str().unwrap_or_default().to_ascii_lowercase();
-        let is_listed = self.origins.contains(&origin);
-        if is_listed || is_same_origin(&origin, headers, authority) {
+        let text = origin.to_str().unwrap_or_default().to_ascii_lowercase();
+        if self.is_listed(origin) || is_same_origin(&text, headers, authority) {
             return Ok(());
         }
         Err(ApiError::new(
@@ -175,7 +185,6 @@ mod tests {
     use std::path::Path;
 
     use haft_runtime::WorkspaceSpec;
-    use http::HeaderValue;
 
     use super::*;
 

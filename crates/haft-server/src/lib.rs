@@ -14,6 +14,7 @@ mod audit;
 mod auth;
 mod body;
 mod conversations;
+mod cors;
 mod error;
 mod event_stream;
 mod failed_logins;

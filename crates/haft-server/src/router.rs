@@ -11,7 +11,7 @@ use crate::protected_resource::ProtectedResource;
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
 use crate::settings::AuthMode;
 use crate::{
-    access, auth, conversations, health, mcp, metrics, models, native, observe, protected_resource,
+    access, auth, conversations, cors, health, mcp, metrics, models, native, observe, protected_resource,
     rate_limit, request_id, responses,
 };
 
@@ -33,6 +33,8 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), access::check))
+        // Outside of the checks, so that an allowed page can read why its request was refused.
+        .layer(from_fn_with_state(Arc::clone(state), cors::apply))
         .layer(from_fn(request_id::assign))
         .layer(from_fn_with_state(Arc::clone(state), observe::observe))
         .with_state(Arc::clone(state))

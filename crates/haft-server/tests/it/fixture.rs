@@ -10,7 +10,7 @@ use haft_config::resolved::ServeSettings;
 use haft_core::home::Home;
 use haft_model_server::{ModelServer, Script};
 use haft_runtime::{Runtime, Stores, WorkspaceSpec};
-use haft_server::{AgentCatalog, Server, ServerSettings, WebSocketTimes};
+use haft_server::{AgentCatalog, AuthMode, OperatorLog, Server, ServerSettings, WebSocketTimes};
 use haft_store::api_keys::{ApiKeyStore, KeyLimits, KeyScope, NewApiKey};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
@@ -25,12 +25,32 @@ pub(crate) struct TestServer {
     pub(crate) key: String,
     pub(crate) store: ApiKeyStore,
     pub(crate) model: ModelServer,
-    websocket: WebSocketTimes,
     stop: Option<oneshot::Sender<()>>,
     running: Option<JoinHandle<()>>,
+    options: ServerOptions,
     /// This field is dropped after `stop`, so that the server ends before its threads do.
     pub(crate) executor: Executor,
     directory: TempDir,
+}
+
+/// The settings of a server that are not in its configuration.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerOptions {
+    pub(crate) auth: AuthMode,
+    pub(crate) allowed_origins: Vec<String>,
+    pub(crate) log: OperatorLog,
+    pub(crate) websocket: WebSocketTimes,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            auth: AuthMode::Keys,
+            allowed_origins: Vec::new(),
+            log: OperatorLog::default(),
+            websocket: WebSocketTimes::default(),
+        }
+    }
 }
 
 /// The files of a server, and the model server behind it.
@@ -72,7 +92,7 @@ fn home(directory: &Path) -> Home {
 pub(crate) fn serve_until_killed(directory: &Path, model: String) {
     let executor = Executor::new().unwrap();
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let server = executor.block_on(bind(directory, model, WebSocketTimes::default()));
+    let server = executor.block_on(bind(directory, model, ServerOptions::default()));
     let address = format!("http://{}\n", server.address());
     std::io::stdout().write_all(address.as_bytes()).unwrap();
     executor.block_on(server.run(std::future::pending()));
@@ -110,31 +130,35 @@ const AGENT: &str = "---\ndescription: Answers.\nmodels: openai/m\ntools: []\n--
 
 impl TestServer {
     pub(crate) fn start(script: Script) -> Self {
-        Self::configured(script, &json!({"models": {"default": "openai/m"}}), &[("helper", AGENT)])
+        Self::with_options(script, ServerOptions::default())
+    }
+
+    pub(crate) fn with_options(script: Script, options: ServerOptions) -> Self {
+        let config = json!({"models": {"default": "openai/m"}});
+        Self::build(script, &config, &[("helper", AGENT)], options)
     }
 
     pub(crate) fn configured(script: Script, config: &Value, agents: &[(&str, &str)]) -> Self {
-        Self::timed(script, config, agents, WebSocketTimes::default())
+        Self::build(script, config, agents, ServerOptions::default())
     }
 
-    /// Starts a server whose WebSocket connections have these times.
-    pub(crate) fn timed(
-        script: Script,
-        config: &Value,
-        agents: &[(&str, &str)],
-        websocket: WebSocketTimes,
-    ) -> Self {
+    pub(crate) fn configured_with(script: Script, config: &Value, options: ServerOptions) -> Self {
+        Self::build(script, config, &[], options)
+    }
+
+    fn build(script: Script, config: &Value, agents: &[(&str, &str)], options: ServerOptions) -> Self {
         let ServerFiles { key, model, store, directory } = ServerFiles::new(script, config, agents);
         let executor = Executor::new().unwrap();
         let url = String::new();
-        let mut server =
-            Self { url, key, store, model, websocket, stop: None, running: None, executor, directory };
+        let (stop, running) = (None, None);
+        let mut server = Self { url, key, store, model, stop, running, options, executor, directory };
         server.begin();
         server
     }
 
     fn begin(&mut self) {
-        let server = self.executor.block_on(bind(self.directory.path(), self.model.url(), self.websocket));
+        let server =
+            self.executor.block_on(bind(self.directory.path(), self.model.url(), self.options.clone()));
         self.url = format!("http://{}", server.address());
         let (stop, stopped) = oneshot::channel::<()>();
         self.stop = Some(stop);
@@ -281,7 +305,7 @@ pub(crate) fn limited_key(store: &ApiKeyStore, limits: KeyLimits) -> String {
     store.create(new, 1).unwrap().1.expose().to_owned()
 }
 
-async fn bind(directory: &Path, model: String, websocket: WebSocketTimes) -> Server {
+async fn bind(directory: &Path, model: String, options: ServerOptions) -> Server {
     let (home, file) = (home(directory), directory.join("haft.json"));
     let sources = haft_config::ConfigSources { home: None, project: None, named: Some(&file) };
     let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
@@ -304,7 +328,10 @@ async fn bind(directory: &Path, model: String, websocket: WebSocketTimes) -> Ser
         head_timeout: HEAD_TIMEOUT,
         body_timeout: HEAD_TIMEOUT,
         serve,
-        websocket,
+        auth: options.auth,
+        allowed_origins: options.allowed_origins,
+        log: options.log,
+        websocket: options.websocket,
         ..ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace)
     };
     Server::bind(settings, runtime, agents).await.unwrap()

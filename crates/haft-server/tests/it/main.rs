@@ -7,6 +7,9 @@ mod fixture;
 // Keys, hosts, origins, content types, request ids and the model list.
 mod access;
 
+// Web pages of other sites.
+mod cors;
+
 // Key limits, failed logins, the access log and metrics.
 mod limits;
 

@@ -9,11 +9,15 @@ use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest as _;
 
-use super::fixture::TestServer;
+use super::fixture::{ServerOptions, TestServer};
 use super::limits::connect;
 
 fn config() -> Value {
     json!({"models": {"default": "openai/m"}})
+}
+
+fn options(websocket: WebSocketTimes) -> ServerOptions {
+    ServerOptions { websocket, ..ServerOptions::default() }
 }
 
 /// Sends a message, and returns all events up to the end of its response or to an error.
@@ -44,7 +48,7 @@ async fn exchange(
 #[test]
 fn server_pings_a_silent_websocket() {
     let times = WebSocketTimes { ping_interval: Duration::from_millis(20), ..WebSocketTimes::default() };
-    let server = TestServer::timed(Script::of([]), &config(), &[], times);
+    let server = TestServer::configured_with(Script::of([]), &config(), options(times));
     server.executor.block_on(async {
         let mut socket = connect(&server.url, &server.key).await;
         for _ in 0..3 {
@@ -57,7 +61,7 @@ fn server_pings_a_silent_websocket() {
 #[test]
 fn websocket_that_is_too_old_gets_an_error_and_is_closed() {
     let times = WebSocketTimes { age_max: Duration::from_millis(20), ..WebSocketTimes::default() };
-    let server = TestServer::timed(Script::of([]), &config(), &[], times);
+    let server = TestServer::configured_with(Script::of([]), &config(), options(times));
     server.executor.block_on(async {
         let mut socket = connect(&server.url, &server.key).await;
         let Message::Text(text) = socket.next().await.unwrap().unwrap() else { panic!("no text") };
