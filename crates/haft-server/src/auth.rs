@@ -20,6 +20,7 @@ use crate::observe::RequestPrincipal;
 use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
+use crate::storage_limits::RETRY_AFTER_S as STORE_RETRY_S;
 use crate::token::{CREDENTIAL_PREFIX, TokenError, TokenSubject};
 
 /// The identity and the permissions behind a request.
@@ -248,6 +249,7 @@ impl KeyRing {
                 ApiErrorKind::Unavailable,
                 format!("the server cannot read its API keys: {error}; ask its operator"),
             )
+            .after(STORE_RETRY_S)
         })
     }
 
@@ -323,6 +325,30 @@ mod tests {
         assert_eq!(ring.caller(secret, 100).unwrap_err().kind, ApiErrorKind::Unauthorized);
         store.revoke(&[record.id]).unwrap();
         assert_eq!(ring.caller(secret, 99).unwrap_err().kind, ApiErrorKind::Unauthorized);
+    }
+
+    #[test]
+    fn keys_that_cannot_be_read_are_a_temporary_error_with_a_time_for_the_retry() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        let ring = KeyRing::open(store.clone()).unwrap();
+        std::fs::create_dir_all(directory.path().join("data")).unwrap();
+        let new = NewApiKey {
+            name: "n".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            scopes: Vec::new(),
+            expires_ms: None,
+            limits: KeyLimits::default(),
+        };
+        store.create(new, 1).unwrap();
+        let files =
+            std::fs::read_dir(directory.path().join("data")).unwrap().map(|entry| entry.unwrap().path());
+        for file in files.filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
+            std::fs::write(file, "not JSON").unwrap();
+        }
+        let error = ring.caller("haft_1", 1).unwrap_err();
+        assert_eq!((error.kind, error.retry_after_s), (ApiErrorKind::Unavailable, Some(STORE_RETRY_S)));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::error::{ApiError, ApiErrorKind};
+use crate::responses::RESTART_S;
 use crate::server::ServerState;
 
 pub(crate) async fn healthz() -> Response {
@@ -21,6 +22,7 @@ pub(crate) async fn readyz(State(state): State<Arc<ServerState>>) -> Response {
             ApiErrorKind::Unavailable,
             "the server is stopping and accepts no new requests",
         )
+        .after(RESTART_S)
         .into_response();
     }
     Json(json!({ "status": "ready" })).into_response()

@@ -42,6 +42,7 @@ mod sweeper;
 mod tls;
 mod token;
 mod tool_switchboard;
+mod unknown_fields;
 mod used_approvals;
 mod webhook;
 

@@ -23,6 +23,7 @@ use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 use crate::settings::AuthMode;
+use crate::storage_limits::RETRY_AFTER_S;
 
 /// The maximum number of keys whose counters are kept. When it is reached, the counters of keys without a response in
 /// progress are reset.
@@ -407,7 +408,7 @@ impl RefusedBy {
             }
             Self::CostUnknown => {
                 let message = "the server cannot read the cost of this key, so it cannot check the cost limit; ask its operator";
-                return ApiError::new(ApiErrorKind::Unavailable, message);
+                return ApiError::new(ApiErrorKind::Unavailable, message).after(RETRY_AFTER_S);
             }
         };
         let error = ApiError::new(ApiErrorKind::TooManyRequests, message).with_code("rate_limit_exceeded");
@@ -510,6 +511,8 @@ mod tests {
         assert_eq!(limits.refused_by_cost("key_2", KeyLimits::default(), &now), None);
         let error = RefusedBy::Cost { retry_after: Duration::from_mins(1) }.error();
         assert_eq!((error.code, error.should_retry), (Some("insufficient_quota"), Some(false)));
+        let unknown = RefusedBy::CostUnknown.error();
+        assert_eq!((unknown.kind, unknown.retry_after_s), (ApiErrorKind::Unavailable, Some(RETRY_AFTER_S)));
     }
 
     #[test]

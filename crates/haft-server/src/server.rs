@@ -47,6 +47,7 @@ use crate::sweeper::sweep_repeatedly;
 use crate::tls::ServerTls;
 use crate::token::AccessTokens;
 use crate::tool_switchboard::ToolSwitchboard;
+use crate::unknown_fields::UnknownFields;
 use crate::used_approvals::UsedApprovals;
 use crate::webhook::Webhook;
 
@@ -96,6 +97,7 @@ pub(crate) struct ServerState {
     pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
     pub(crate) store_errors: StoreErrors,
+    pub(crate) unknown_fields: UnknownFields,
     pub(crate) limits: RateLimits,
     pub(crate) failed_logins: FailedLogins,
     pub(crate) access_log: AccessLogFile,
@@ -362,7 +364,8 @@ impl Server {
             pending_approvals,
             used_approvals,
             webhook: Webhook::new(metrics.clone()),
-            store_errors: StoreErrors::new(metrics.clone(), log),
+            store_errors: StoreErrors::new(metrics.clone(), log.clone()),
+            unknown_fields: UnknownFields::new(log),
             metrics,
             limits,
             failed_logins: FailedLogins::default(),

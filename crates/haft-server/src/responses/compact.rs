@@ -39,9 +39,10 @@ pub(crate) async fn compact(
 ) -> Result<Json<Value>, ApiError> {
     let request = request::parse(body)?;
     if request.model.is_none() {
-        // The specification requires the field here, also if the server has a default model.
+        // The specification requires the field here, even if the server has a default model.
         return Err(invalid("model", "`model` is missing; name the model that writes the summary"));
     }
+    state.unknown_fields.note(&request.unknown_fields);
     let messages = opening(&state, &caller, &request, None).await?.messages;
     let sealed = compacted(&state, &caller, &request, messages).await?;
     let id = new_id().simple().to_string();

@@ -156,6 +156,7 @@ pub(crate) async fn input_tokens(
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
     let request = request::parse(body)?;
+    state.unknown_fields.note(&request.unknown_fields);
     let messages = opening(&state, &caller, &request, None).await?.messages;
     let stored: Vec<StoredMessage> = messages.iter().map(StoredMessage::of).collect();
     let messages = serde_json::to_string(&stored).map_or(0, |text| text.len());
@@ -367,6 +368,7 @@ async fn start(
     id: Uuid,
     last: Option<&LastResponse>,
 ) -> Result<ActiveResponse, ApiError> {
+    state.unknown_fields.note(&request.unknown_fields);
     if state.is_stopping() {
         return Err(ApiError::new(
             ApiErrorKind::Unavailable,
@@ -426,7 +428,7 @@ async fn start(
 }
 
 /// The `Retry-After` time of a server that is stopping, in seconds.
-const RESTART_S: u64 = 5;
+pub(crate) const RESTART_S: u64 = 5;
 
 async fn new_run(
     state: &Arc<ServerState>,

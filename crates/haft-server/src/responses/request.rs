@@ -67,6 +67,8 @@ pub(crate) struct CreateRequest {
     pub(crate) echo: Map<String, Value>,
     /// Warnings for the caller about parts of the request that have no effect.
     pub(crate) warnings: Vec<String>,
+    /// The names of the fields that the server does not know.
+    pub(crate) unknown_fields: Vec<String>,
     /// The warnings that are also items of the output: either all warnings, or none.
     pub(crate) shown_warnings: Vec<String>,
     pub(crate) padding: DeltaPadding,
@@ -174,7 +176,9 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     echo_value(&mut echo, "instructions", instructions.clone().map(Value::from).as_ref());
     echo_value(&mut echo, "previous_response_id", previous_response_id.clone().map(Value::from).as_ref());
     let unknown = body.keys().filter(|name| !IGNORED.contains(&name.as_str()));
-    warnings.extend(unknown.map(|name| format!("the server ignored the unknown field `{name}`")));
+    let unknown_fields: Vec<String> = unknown.cloned().collect();
+    warnings
+        .extend(unknown_fields.iter().map(|name| format!("the server ignored the unknown field `{name}`")));
     if conversation.is_some() && previous_response_id.is_some() {
         let message = "`conversation` and `previous_response_id` cannot be used together";
         return Err(invalid("conversation", message));
@@ -200,6 +204,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         background,
         echo,
         warnings,
+        unknown_fields,
         shown_warnings,
         padding,
         sealing: included.sealing,

@@ -1,9 +1,11 @@
 //! Tests of key limits, failed logins, the access log and metrics, over real HTTP.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use haft_model_server::{ResponsePace, Script, ScriptStep, ScriptUsage};
+use haft_server::OperatorLog;
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
@@ -12,7 +14,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-use crate::fixture::{Reply, TestServer, limited_key, scoped_key};
+use crate::fixture::{Reply, ServerOptions, TestServer, limited_key, scoped_key};
 use crate::tool_server::ToolServer;
 
 fn text(text: &str) -> Script {
@@ -360,9 +362,6 @@ fn metrics_count_requests_runs_models_and_refusals() {
 }
 
 #[test]
-fn metrics_need_a_key_with_the_scope_admin() {
-    let server = TestServer::start(text("Hello."));
-#[test]
 fn metrics_show_the_states_of_configured_mcp_servers() {
     let tools = ToolServer::start();
     let mut config = tools.config();
@@ -387,6 +386,25 @@ fn metrics_show_the_states_of_configured_mcp_servers() {
     assert!(after.contains(&row("dead", "ready", 0)), "{after}");
 }
 
+#[test]
+fn metrics_need_a_key_with_the_scope_admin() {
+    let server = TestServer::start(text("Hello."));
     assert_eq!(server.get("/metrics").status, 403);
     assert_eq!(server.send(server.without_key(Method::GET, "/metrics")).status, 401);
+}
+
+#[test]
+fn operator_is_warned_once_about_each_unknown_field() {
+    let warnings = Arc::new(Mutex::new(Vec::new()));
+    let written = Arc::clone(&warnings);
+    let log = OperatorLog::new(move |message| written.lock().unwrap().push(message.to_owned()));
+    let options = ServerOptions { log, ..ServerOptions::default() };
+    let server = TestServer::with_options(text("Hello."), options);
+    for _ in 0..2 {
+        let request = server.request(Method::POST, "/v1/responses");
+        let body = json!({"model": "helper", "input": "Hi", "shiny": 1, "user": "u"});
+        assert_eq!(server.send(with_body(request, &body)).status, 200);
+    }
+    let expected = "a request has the field `shiny`, which this version does not know and ignores";
+    assert_eq!(*warnings.lock().unwrap(), [expected]);
 }
