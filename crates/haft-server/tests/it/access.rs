@@ -6,8 +6,9 @@ use std::net::TcpStream;
 use std::time::Instant;
 
 use haft_model_server::{Script, ScriptStep};
-use reqwest::Method;
+use reqwest::{Method, RequestBuilder};
 use serde_json::json;
+use tokio_tungstenite::tungstenite::{self, client::IntoClientRequest as _};
 
 use super::fixture::{CONNECTIONS_MAX, HEAD_TIMEOUT, TestServer, key};
 
@@ -28,6 +29,66 @@ fn every_route_below_v1_needs_a_key_but_health_checks_do_not() {
     for path in ["/healthz", "/readyz"] {
         assert_eq!(server.send(server.without_key(Method::GET, path)).status, 200, "{path}");
     }
+}
+
+#[test]
+fn every_response_and_conversation_route_needs_a_key() {
+    let routes = [
+        ("/v1/responses", [Method::GET, Method::POST].as_slice()),
+        ("/v1/responses/input_tokens", &[Method::POST]),
+        ("/v1/responses/compact", &[Method::POST]),
+        ("/v1/responses/resp_1", &[Method::GET, Method::DELETE]),
+        ("/v1/responses/resp_1?stream=true", &[Method::GET]),
+        ("/v1/responses/resp_1/cancel", &[Method::POST]),
+        ("/v1/responses/resp_1/input_items", &[Method::GET]),
+        ("/v1/conversations", &[Method::POST]),
+        ("/v1/conversations/conv_1", &[Method::GET, Method::POST, Method::DELETE]),
+        ("/v1/conversations/conv_1/items", &[Method::GET, Method::POST]),
+        ("/v1/conversations/conv_1/items/item_1", &[Method::GET, Method::DELETE]),
+    ];
+    for (path, methods) in routes {
+        // Each server allows only a few failed logins.
+        let server = server();
+        for method in methods {
+            let request = |key: Option<&str>| {
+                let request = server.without_key(method.clone(), path);
+                let request = request.header("content-type", "application/json").body("{}");
+                server.send(key.into_iter().fold(request, RequestBuilder::bearer_auth)).status
+            };
+            assert_eq!(request(None), 401, "{method} {path}");
+            let with_key = request(Some(&server.key));
+            assert!(![401, 405].contains(&with_key), "{method} {path} exists: {with_key}");
+        }
+        assert!(server.model.requests().is_empty(), "{path}");
+    }
+}
+
+#[test]
+fn streams_and_websockets_of_foreign_pages_are_refused() {
+    let server = server();
+    let body = r#"{"model": "helper", "input": "Hi", "stream": true}"#;
+    let stream = |origin: &str| {
+        let request = server.request(Method::POST, "/v1/responses").header("origin", origin);
+        server.send(request.header("content-type", "application/json").body(body))
+    };
+    assert_eq!(stream("https://evil.com").status, 403);
+    let replay = server.request(Method::GET, "/v1/responses/resp_1?stream=true");
+    assert_eq!(server.send(replay.header("origin", "https://evil.com")).status, 403);
+    assert!(server.model.requests().is_empty(), "a refused request starts no run");
+    assert_eq!(stream(&server.url).status, 200);
+    let handshake = |origin: &str| {
+        let mut request =
+            format!("{}/v1/responses", server.url.replace("http", "ws")).into_client_request().unwrap();
+        let headers = request.headers_mut();
+        headers.insert("authorization", format!("Bearer {}", server.key).parse().unwrap());
+        headers.insert("origin", origin.parse().unwrap());
+        match server.executor.block_on(tokio_tungstenite::connect_async(request)) {
+            Ok((_, response)) => response.status().as_u16(),
+            Err(tungstenite::Error::Http(response)) => response.status().as_u16(),
+            Err(error) => panic!("{error}"),
+        }
+    };
+    assert_eq!((handshake("https://evil.com"), handshake("null"), handshake(&server.url)), (403, 403, 101));
 }
 
 #[test]

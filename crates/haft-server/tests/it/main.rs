@@ -10,6 +10,9 @@ mod access;
 // Web pages of other sites.
 mod cors;
 
+// A server that requires no keys.
+mod no_auth;
+
 // Key limits, failed logins, the access log and metrics.
 mod limits;
 

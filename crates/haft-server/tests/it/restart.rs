@@ -136,6 +136,32 @@ fn check_calls(tools: &ToolServer, response: &Value, count: usize) {
 }
 
 #[test]
+fn stopping_server_lets_a_foreground_response_finish() {
+    let tools = ToolServer::start();
+    tools.hold_calls();
+    let mut server = TestServer::configured(script(), &tools.config(), &[]);
+    let mut body = request();
+    (body["background"], body["stream"]) = (json!(false), json!(false));
+    let sent = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+    let reply = server.executor.spawn(sent.body(body.to_string()).send());
+    eventually("the call has begun", || tools.calls().len() == 1);
+    server.stop();
+    let ready = || server.send(server.without_key(Method::GET, "/readyz"));
+    eventually("the server is not ready", || ready().status == 503);
+    assert_eq!(ready().headers["retry-after"], "5");
+    let refused = post(&server, &body);
+    assert_eq!((refused.status, &refused.headers["retry-after"]), (503, &"5".parse().unwrap()));
+    tools.release_calls();
+    let response: Value = server.executor.block_on(async {
+        let reply = reply.await.unwrap().unwrap();
+        assert_eq!(reply.status(), 200);
+        serde_json::from_str(&reply.text().await.unwrap()).unwrap()
+    });
+    assert_eq!((&response["status"], text(&response)), (&json!("completed"), "All is done."), "{response}");
+    server.stop_and_wait();
+}
+
+#[test]
 fn response_continues_after_the_server_restarts_during_a_call() {
     let tools = ToolServer::start();
     tools.hold_calls();
