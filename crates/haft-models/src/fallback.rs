@@ -9,33 +9,93 @@ use haft_core::model_provider::{ModelContext, ModelProvider, ReplyStream};
 use haft_core::model_reply::ReplyNote;
 use haft_core::model_request::ModelRequest;
 
+use crate::provider_circuit::{Admission, FAILURES_MAX, ProviderCircuit, ProviderOutcome, SKIP_TIME};
+
 /// A provider with fallbacks, each with its own model. haft tries the models in order until one of them starts a reply.
+/// It skips a provider that keeps failing, but always asks the last one.
 pub struct FallbackProvider {
     first: Box<dyn ModelProvider>,
+    circuit: ProviderCircuit,
     then: Vec<(Box<dyn ModelProvider>, String)>,
+    /// The circuits of the fallbacks, in the same order.
+    circuits: Vec<ProviderCircuit>,
+}
+
+/// A model that haft asks, with the state of its provider.
+struct AskedModel<'a> {
+    provider: &'a dyn ModelProvider,
+    model: String,
+    circuit: &'a ProviderCircuit,
 }
 
 impl FallbackProvider {
     pub fn new(first: Box<dyn ModelProvider>, then: Vec<(Box<dyn ModelProvider>, String)>) -> Self {
-        Self { first, then }
+        let circuits = then.iter().map(|_| ProviderCircuit::default()).collect();
+        Self { first, circuit: ProviderCircuit::default(), then, circuits }
+    }
+
+    /// Shares the circuits of the first provider and of its fallbacks, in this order, with other runs.
+    #[must_use]
+    pub fn with_circuits(mut self, shared: Vec<ProviderCircuit>) -> Self {
+        let own = std::iter::once(&mut self.circuit).chain(&mut self.circuits);
+        own.zip(shared).for_each(|(own, shared)| *own = shared);
+        self
     }
 
     /// Returns the first reply that starts, or the last error. Both report the models that failed before.
     async fn begin(&self, request: ModelRequest, cx: ModelContext) -> StartedReply<'_> {
-        let mut asked = format!("{}/{}", self.first.name(), request.model);
-        let mut begun = StartedReply::of(self.first.ask(request.clone(), &cx)).await;
+        let (mut asked, fallbacks) = self.models(&request.model);
         let mut failures = Vec::new();
-        for (provider, model) in &self.then {
-            match &begun.first {
-                Err(error) if helps(error.kind) => failures.push((asked, error.message.clone())),
-                Ok(_) | Err(_) => break,
-            }
-            let request = ModelRequest { model: model.clone(), ..request.clone() };
-            asked = format!("{}/{model}", provider.name());
-            begun = StartedReply::of(provider.ask(request, &cx)).await;
+        for next in fallbacks {
+            let problem = match asked.circuit.admit() {
+                Admission::Skip => skipped(),
+                Admission::Ask => {
+                    let begun = asked.ask(&request, &cx).await;
+                    match &begun.first {
+                        Err(error) if helps(error.kind) => error.message.clone(),
+                        Ok(_) | Err(_) => return begun.after(failures),
+                    }
+                }
+            };
+            failures.push((format!("{}/{}", asked.provider.name(), asked.model), problem));
+            asked = next;
         }
-        begun.after(failures)
+        // No other model is left, so ask this one even if its provider keeps failing. If its pause is over, this request
+        // is the trial.
+        asked.circuit.admit();
+        asked.ask(&request, &cx).await.after(failures)
     }
+
+    /// Returns the first model, which the request names, and the fallbacks.
+    fn models(&self, first: &str) -> (AskedModel<'_>, Vec<AskedModel<'_>>) {
+        let then = self.then.iter().zip(&self.circuits).map(|((provider, model), circuit)| AskedModel {
+            provider: &**provider,
+            model: model.clone(),
+            circuit,
+        });
+        let first = AskedModel { provider: &*self.first, model: first.to_owned(), circuit: &self.circuit };
+        (first, then.collect())
+    }
+}
+
+impl<'a> AskedModel<'a> {
+    /// Waits until the reply starts or fails, and records what this says about the provider.
+    async fn ask(&self, request: &ModelRequest, cx: &ModelContext) -> StartedReply<'a> {
+        let request = ModelRequest { model: self.model.clone(), ..request.clone() };
+        let begun = StartedReply::of(self.provider.ask(request, cx)).await;
+        self.circuit.note(match &begun.first {
+            Ok(_) => ProviderOutcome::Answered,
+            Err(error) => ProviderOutcome::of(error.kind),
+        });
+        begun
+    }
+}
+
+fn skipped() -> String {
+    format!(
+        "haft does not ask this provider for {} s, because its last {FAILURES_MAX} requests failed",
+        SKIP_TIME.as_secs()
+    )
 }
 
 impl ModelProvider for FallbackProvider {
@@ -108,6 +168,9 @@ fn helps(kind: ModelErrorKind) -> bool {
 impl fmt::Debug for FallbackProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let then: Vec<_> = self.then.iter().map(|(provider, model)| (provider.name(), model)).collect();
-        f.debug_struct("FallbackProvider").field("first", &self.first.name()).field("then", &then).finish()
+        f.debug_struct("FallbackProvider")
+            .field("first", &self.first.name())
+            .field("then", &then)
+            .finish_non_exhaustive()
     }
 }

@@ -30,6 +30,7 @@ pub mod openai_chat;
 pub mod openai_responses;
 pub mod prices;
 pub mod prompted_tools;
+pub mod provider_circuit;
 pub mod providers;
 mod redact;
 pub mod schema;

@@ -40,8 +40,8 @@ pub use pending::{ApprovalDecision, DecideError, PendingApproval, PendingElicita
 pub use reporting_grants::ReportingGrants;
 pub use run_queue::{QueueEntry, RunQueue, RunQueueFull, RunQueueLimits, RunQueueStats};
 pub use runtime::{
-    AnswerSource, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder, RuntimeConfig,
-    SERVER_STATES, SessionStorage, Stores, SuspendedRun, UnknownTools,
+    AnswerSource, CIRCUIT_STATES, FinishedRun, OutputStorage, RunHooks, Runtime, RuntimeBuilder,
+    RuntimeConfig, SERVER_STATES, SessionStorage, Stores, SuspendedRun, UnknownTools,
 };
 pub use spec::{RunSecrets, RunSpec, UserHomeView, WorkspaceSpec};
 

@@ -18,6 +18,7 @@ use haft_models::fallback::FallbackProvider;
 use haft_models::http::{CertificateAuthorities, ClientPool, HttpProvider, HttpSettings, ListedModel};
 use haft_models::model_data::sizes_of;
 use haft_models::prices::Prices;
+use haft_models::provider_circuit::ProviderCircuits;
 use haft_models::providers::{PROVIDERS, ProviderOverrides, ProviderRow, SetupError};
 use haft_models::schema::SchemaDialect;
 use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
@@ -72,13 +73,14 @@ pub fn chain(
 pub struct ModelProviders {
     built: Mutex<HashMap<String, Arc<dyn ModelProvider>>>,
     clients: ClientPool,
+    circuits: ProviderCircuits,
 }
 
 impl ModelProviders {
-    /// Creates the providers of another configuration or run. They share only the connections of the pool, because API
-    /// keys and addresses belong to each run.
-    pub fn sharing(clients: ClientPool) -> Self {
-        Self { built: Mutex::default(), clients }
+    /// Creates the providers of another configuration or run. They share only the connections of the pool and the
+    /// knowledge which providers keep failing, because API keys and addresses belong to each run.
+    pub fn sharing(clients: ClientPool, circuits: ProviderCircuits) -> Self {
+        Self { built: Mutex::default(), clients, circuits }
     }
 
     /// Builds a chain like [`chain`], with a sandbox policy for providers that run a local command. Without a policy,
@@ -98,7 +100,8 @@ impl ModelProviders {
         }
         let then: Result<Vec<_>, ModelsError> =
             then.iter().map(|name| Ok((of(name)?, name.model.clone()))).collect();
-        Ok(Box::new(FallbackProvider::new(provider, then?)))
+        let circuits = names.iter().map(|name| self.circuits.of(&name.provider)).collect();
+        Ok(Box::new(FallbackProvider::new(provider, then?).with_circuits(circuits)))
     }
 
     /// Returns the shared provider with this name. A provider that runs a command is created anew each time: it has no

@@ -69,6 +69,7 @@ pub(crate) use suspended::MemorySession;
 pub use suspended::SuspendedRun;
 pub use tool_inventory::ToolInventory;
 
+pub use haft_models::provider_circuit::CIRCUIT_STATES;
 pub use haft_tools::mcp::SERVER_STATES;
 
 /// The minimum time between two sweeps of one process.
@@ -167,6 +168,12 @@ impl Runtime {
     /// ago. A name can occur several times, because principals do not share servers.
     pub fn mcp_server_states(&self) -> Vec<(String, &'static str)> {
         self.shared.servers.states()
+    }
+
+    /// Returns the name and the state ([`CIRCUIT_STATES`]) of each model provider that has fallbacks or is a fallback. A
+    /// provider that keeps failing is `open`, and runs skip it.
+    pub fn provider_circuits(&self) -> Vec<(String, &'static str)> {
+        self.generation().engine.circuits().states()
     }
 
     /// Returns the queue of all root runs. Runs wait only if a program, such as the server, sets limits.

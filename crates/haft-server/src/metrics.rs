@@ -16,7 +16,7 @@ use haft_core::event::{Event, EventSink, ToolReference};
 use haft_core::name::Namespace;
 use haft_core::provider::ProviderKind;
 use haft_core::run::event::RunEvent;
-use haft_runtime::{RunQueueStats, SERVER_STATES};
+use haft_runtime::{CIRCUIT_STATES, RunQueueStats, SERVER_STATES};
 use http::{HeaderValue, header};
 
 use crate::auth::now_ms;
@@ -40,6 +40,8 @@ struct ServerGauges {
     approvals: PendingApprovalStats,
     /// The states of the MCP servers that runs use.
     servers: ServerStates,
+    /// The model providers and the names of their circuit states.
+    circuits: Vec<(String, &'static str)>,
 }
 
 /// The numbers of running MCP servers, by the configured name and the state.
@@ -104,6 +106,7 @@ pub(crate) async fn show(State(state): State<Arc<ServerState>>) -> Response {
         queue: state.runtime.queue().stats(),
         approvals: state.pending_approvals.stats(now_ms()),
         servers: server_states(&state),
+        circuits: state.runtime.provider_circuits(),
     };
     let text = state.metrics.text(&gauges);
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
@@ -183,6 +186,7 @@ impl Metrics {
         values.write_server(&mut text, gauges.active_responses);
         write_queue(&mut text, &gauges.queue);
         write_servers(&mut text, &gauges.servers);
+        write_circuits(&mut text, &gauges.circuits);
         values.write_approvals(&mut text, gauges.approvals);
         values.write_runs(&mut text);
         text.0
@@ -391,6 +395,18 @@ fn write_servers(text: &mut MetricsText, servers: &ServerStates) {
     text.head("haft_mcp_servers", "gauge", "Connections of runs to configured MCP servers, by state.");
     for ((server, state), count) in servers {
         text.row("haft_mcp_servers", &[("server", server), ("state", state)], count);
+    }
+}
+
+fn write_circuits(text: &mut MetricsText, circuits: &[(String, &'static str)]) {
+    let help =
+        "Model providers in fallback chains, by state: 1 for the current state. Runs skip an open one.";
+    text.head("haft_model_provider_circuit", "gauge", help);
+    for (provider, current) in circuits {
+        for state in CIRCUIT_STATES {
+            let labels = [("provider", provider.as_str()), ("state", state)];
+            text.row("haft_model_provider_circuit", &labels, u8::from(state == *current));
+        }
     }
 }
 

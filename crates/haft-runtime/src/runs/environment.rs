@@ -87,7 +87,7 @@ impl RunEnvironment {
         Arc::new(Self {
             parts: OrchestratorParts::sharing(policy, config, others, engine),
             variables,
-            providers: ModelProviders::sharing(engine.clients().clone()),
+            providers: ModelProviders::sharing(engine.clients().clone(), engine.circuits().clone()),
             kept: OnceLock::new(),
             recorder: OnceLock::new(),
             models: OnceLock::new(),

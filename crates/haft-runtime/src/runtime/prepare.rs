@@ -327,7 +327,8 @@ fn sampler(
     generation: &ConfigGeneration,
     usual: Option<ModelName>,
 ) -> ModelSampler {
-    let providers = ModelProviders::sharing(generation.engine.clients().clone());
+    let engine = &generation.engine;
+    let providers = ModelProviders::sharing(engine.clients().clone(), engine.circuits().clone());
     let asking = (Arc::clone(environment.variables()), providers);
     ModelSampler::of_run(Arc::clone(environment.config()), environment.policy(), asking, usual)
 }

@@ -16,6 +16,7 @@ use haft_engine::{
     ToolPolicies, UncheckedSchemas,
 };
 use haft_models::http::ClientPool;
+use haft_models::provider_circuit::ProviderCircuits;
 use haft_sandbox::SandboxPolicy;
 use haft_tools::builtin::BuiltinTools;
 use haft_tools::output::{OutputReader, OutputTools};
@@ -56,6 +57,7 @@ pub struct EngineState {
     cache: Cache,
     definitions: SharedDefinitions,
     clients: ClientPool,
+    circuits: ProviderCircuits,
     switches: ToolSwitches,
 }
 
@@ -67,6 +69,7 @@ impl EngineState {
             cache: cache(config),
             definitions: SharedDefinitions::default(),
             clients: ClientPool::default(),
+            circuits: ProviderCircuits::default(),
             switches: ToolSwitches::default(),
         }
     }
@@ -96,6 +99,7 @@ impl EngineState {
             // The new configuration may name another JSON Schema draft.
             definitions: SharedDefinitions::default(),
             clients: self.clients.clone(),
+            circuits: self.circuits.clone(),
             switches: self.switches.clone(),
         }
     }
@@ -114,6 +118,11 @@ impl EngineState {
     /// Returns the HTTP clients of model providers.
     pub fn clients(&self) -> &ClientPool {
         &self.clients
+    }
+
+    /// Returns the model providers that keep failing, which all runs skip.
+    pub fn circuits(&self) -> &ProviderCircuits {
+        &self.circuits
     }
 }
 

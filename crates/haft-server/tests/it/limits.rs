@@ -394,6 +394,25 @@ fn metrics_need_a_key_with_the_scope_admin() {
 }
 
 #[test]
+fn model_provider_that_keeps_failing_is_skipped_and_the_metrics_show_it() {
+    let dead = json!({"kind": "compatible", "baseUrl": "http://127.0.0.1:9/v1", "apiKey": "k"});
+    let config =
+        json!({"providers": {"dead": dead}, "models": {"default": "dead/m", "fallback": ["openai/m"]}});
+    let server = TestServer::configured(text("Hello."), &config, &[]);
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let metrics = || server.send(server.without_key(Method::GET, "/metrics").bearer_auth(&admin)).text;
+    let row = |provider: &str, state: &str| {
+        format!("haft_model_provider_circuit{{provider=\"{provider}\",state=\"{state}\"}} 1\n")
+    };
+    // Send them at once, because each of them retries.
+    let ask = || with_body(server.request(Method::POST, "/v1/responses"), &json!({"input": "Hi"})).send();
+    let replies = server.executor.block_on(futures_util::future::join_all((0..5).map(|_| ask())));
+    assert!(replies.into_iter().all(|reply| reply.unwrap().status() == 200));
+    let after = metrics();
+    assert!(after.contains(&row("dead", "open")) && after.contains(&row("openai", "closed")), "{after}");
+}
+
+#[test]
 fn operator_is_warned_once_about_each_unknown_field() {
     let warnings = Arc::new(Mutex::new(Vec::new()));
     let written = Arc::clone(&warnings);

@@ -11,6 +11,7 @@ use haft_core::price::Cost;
 use haft_model_server::{ErrorResponse, ModelServer, RequestExpectation, Script, ScriptStep, ScriptUsage};
 use haft_models::fallback::FallbackProvider;
 use haft_models::http::RetryPolicy;
+use haft_models::provider_circuit::{FAILURES_MAX, ProviderCircuits};
 use haft_models::providers::ProviderOverrides;
 use serde_json::json;
 
@@ -129,6 +130,32 @@ async fn fallback_model_answers_when_the_first_fails() {
     assert_eq!(first.events.attempts(), ["m 1 unauthorized", "second 1 ok"]);
     let notes: Vec<String> = reply.notes.iter().map(ToString::to_string).collect();
     assert_eq!(notes, ["the model openai/m failed, so haft used a fallback model: no"]);
+}
+
+#[tokio::test]
+async fn provider_that_keeps_failing_is_skipped_for_all_runs() {
+    let first = ClientFixture::new(ModelApiFormat::OpenaiChat, [ScriptStep::text("never")]);
+    let second = ClientFixture::new(ModelApiFormat::Anthropic, [ScriptStep::text("here")]);
+    let circuits = ProviderCircuits::default();
+    // Nothing listens on this port, so the provider is at fault.
+    let dead = raw_provider(SocketAddr::from(([127, 0, 0, 1], 9)));
+    let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
+    let provider = FallbackProvider::new(Box::new(dead), then);
+    let provider = provider.with_circuits(vec![circuits.of("dead"), circuits.of("second")]);
+    for _ in 0..FAILURES_MAX {
+        assert_eq!(circuits.states()[0], ("dead".to_owned(), "closed"));
+        assert_eq!(whole(&provider, asking("hi"), &second.context()).await.unwrap().text(), "here");
+    }
+    assert_eq!(circuits.states(), [("dead".to_owned(), "open"), ("second".to_owned(), "closed")]);
+    // Another run has its own provider objects and shares only the circuits.
+    let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
+    let other = FallbackProvider::new(Box::new(first.provider()), then);
+    let other = other.with_circuits(vec![circuits.of("dead"), circuits.of("second")]);
+    let reply = whole(&other, asking("hi"), &second.context()).await.unwrap();
+    assert_eq!(reply.text(), "here");
+    assert!(first.server.requests().is_empty());
+    let notes: Vec<String> = reply.notes.iter().map(ToString::to_string).collect();
+    assert!(notes[0].contains("does not ask this provider for 30 s"), "{notes:?}");
 }
 
 #[tokio::test]

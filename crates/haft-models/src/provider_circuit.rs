@@ -1,0 +1,225 @@
+//! Skips a model provider that keeps failing, for a while, if a fallback model can answer instead.
+//!
+//! [`CircuitState`] is the decision, without IO and with a passed-in clock. [`ProviderCircuits`] holds the states of all
+//! providers of a runtime; its runs share them, because a provider that fails for one run usually fails for all.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use haft_core::model_error::ModelErrorKind;
+
+/// The number of failed requests in a row after which haft skips a provider. Each of them was already retried.
+pub const FAILURES_MAX: u32 = 5;
+
+/// The time for which haft skips a provider before it tries one request.
+pub const SKIP_TIME: Duration = Duration::from_secs(30);
+
+/// The names of all states.
+pub const CIRCUIT_STATES: [&str; 3] = ["closed", "open", "trial"];
+
+/// The state of a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CircuitState {
+    /// haft asks the provider.
+    Closed {
+        /// The number of failed requests since the last answer.
+        failures: u32,
+    },
+    /// haft skips the provider until this time.
+    Open { until: Instant },
+    /// One request tries whether the provider works again. If the request is cancelled, this time allows another one.
+    Trial { until: Instant },
+}
+
+/// The outcome of a request, as far as it says something about the provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ProviderOutcome {
+    /// The provider answered, also with an error that the request or the account caused.
+    Answered,
+    /// The provider could not be reached, or failed.
+    Failed,
+    /// The request ended before the provider answered or failed.
+    Unknown,
+}
+
+impl ProviderOutcome {
+    /// Returns what an error says about the provider.
+    pub fn of(kind: ModelErrorKind) -> Self {
+        match kind {
+            ModelErrorKind::Overloaded
+            | ModelErrorKind::ServerFailed
+            | ModelErrorKind::Unreachable
+            | ModelErrorKind::Timeout
+            | ModelErrorKind::Malformed => Self::Failed,
+            ModelErrorKind::Unauthorized
+            | ModelErrorKind::Forbidden
+            | ModelErrorKind::UnknownModel
+            | ModelErrorKind::InvalidRequest
+            | ModelErrorKind::ContextTooLong
+            | ModelErrorKind::ToolsUnsupported
+            | ModelErrorKind::RequestTooLarge
+            | ModelErrorKind::RateLimited
+            | ModelErrorKind::QuotaExhausted
+            | ModelErrorKind::Blocked
+            | ModelErrorKind::ReplyTooLarge => Self::Answered,
+            ModelErrorKind::NotRecorded | ModelErrorKind::Cancelled => Self::Unknown,
+        }
+    }
+}
+
+/// Selects whether a request goes to a provider.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    Ask,
+    Skip,
+}
+
+impl CircuitState {
+    /// Decides about the next request.
+    pub fn admit(self, now: Instant) -> (Self, Admission) {
+        match self {
+            Self::Closed { .. } => (self, Admission::Ask),
+            Self::Open { until } | Self::Trial { until } if now < until => (self, Admission::Skip),
+            Self::Open { .. } | Self::Trial { .. } => {
+                (Self::Trial { until: now + SKIP_TIME }, Admission::Ask)
+            }
+        }
+    }
+
+    /// Returns the state after a request.
+    #[must_use]
+    pub fn after(self, outcome: ProviderOutcome, now: Instant) -> Self {
+        let open = Self::Open { until: now + SKIP_TIME };
+        match (outcome, self) {
+            // A request that began before haft skipped the provider must not make the pause longer.
+            (ProviderOutcome::Unknown, _) | (ProviderOutcome::Failed, Self::Open { .. }) => self,
+            (ProviderOutcome::Answered, _) => Self::Closed { failures: 0 },
+            (ProviderOutcome::Failed, Self::Closed { failures }) if failures + 1 < FAILURES_MAX => {
+                Self::Closed { failures: failures + 1 }
+            }
+            (ProviderOutcome::Failed, Self::Closed { .. } | Self::Trial { .. }) => open,
+        }
+    }
+
+    /// Returns one of [`CIRCUIT_STATES`].
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Closed { .. } => "closed",
+            Self::Open { .. } => "open",
+            Self::Trial { .. } => "trial",
+        }
+    }
+}
+
+/// The state of one provider. Clones share it.
+#[derive(Debug, Clone)]
+pub struct ProviderCircuit(Arc<Mutex<CircuitState>>);
+
+impl Default for ProviderCircuit {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(CircuitState::Closed { failures: 0 })))
+    }
+}
+
+impl ProviderCircuit {
+    pub(crate) fn admit(&self) -> Admission {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, admission) = state.admit(Instant::now());
+        *state = next;
+        admission
+    }
+
+    pub(crate) fn note(&self, outcome: ProviderOutcome) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.after(outcome, Instant::now());
+    }
+
+    fn name(&self) -> &'static str {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).name()
+    }
+}
+
+/// The providers of a runtime that have fallbacks or are fallbacks, by their configured names. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct ProviderCircuits(Arc<Mutex<BTreeMap<String, ProviderCircuit>>>);
+
+impl ProviderCircuits {
+    /// Returns the state of a provider.
+    pub fn of(&self, provider: &str) -> ProviderCircuit {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(provider.to_owned()).or_default().clone()
+    }
+
+    /// Returns the names of the providers and of their states.
+    pub fn states(&self) -> Vec<(String, &'static str)> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(provider, circuit)| (provider.clone(), circuit.name())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANSWERED: ProviderOutcome = ProviderOutcome::Answered;
+    const FAILED: ProviderOutcome = ProviderOutcome::Failed;
+    const UNKNOWN: ProviderOutcome = ProviderOutcome::Unknown;
+
+    fn closed(failures: u32) -> CircuitState {
+        CircuitState::Closed { failures }
+    }
+
+    #[test]
+    fn provider_is_skipped_after_five_failures_in_a_row() {
+        let now = Instant::now();
+        let open = CircuitState::Open { until: now + SKIP_TIME };
+        let check = |outcomes: &[ProviderOutcome], expected: CircuitState| {
+            let state = outcomes.iter().fold(closed(0), |state, outcome| state.after(*outcome, now));
+            assert_eq!(state, expected, "{outcomes:?}");
+        };
+        check(&[FAILED; 4], closed(4));
+        check(&[FAILED; 5], open);
+        check(&[FAILED; 9], open);
+        check(&[FAILED, FAILED, FAILED, FAILED, ANSWERED, FAILED], closed(1));
+        check(&[FAILED, FAILED, UNKNOWN, FAILED, FAILED, FAILED], open);
+        check(&[FAILED, FAILED, FAILED, FAILED, FAILED, ANSWERED], closed(0));
+    }
+
+    #[test]
+    fn one_request_tries_a_skipped_provider_after_the_pause() {
+        let start = Instant::now();
+        let (soon, later) = (start + SKIP_TIME / 2, start + SKIP_TIME);
+        let (open, trial) =
+            (CircuitState::Open { until: later }, CircuitState::Trial { until: later + SKIP_TIME });
+        let check = |state: CircuitState, now: Instant, expected: (CircuitState, Admission)| {
+            assert_eq!(state.admit(now), expected, "{state:?}");
+        };
+        check(closed(4), soon, (closed(4), Admission::Ask));
+        check(open, soon, (open, Admission::Skip));
+        check(open, later, (trial, Admission::Ask));
+        check(trial, later, (trial, Admission::Skip));
+        // The trial was cancelled and never reported its outcome.
+        let (late, next) = (later + SKIP_TIME, CircuitState::Trial { until: later + 2 * SKIP_TIME });
+        check(trial, late, (next, Admission::Ask));
+        assert_eq!(trial.after(ANSWERED, late), closed(0));
+        assert_eq!(trial.after(FAILED, late), CircuitState::Open { until: late + SKIP_TIME });
+        assert_eq!(trial.after(UNKNOWN, late), trial);
+    }
+
+    #[test]
+    fn only_faults_of_the_provider_count() {
+        let faults = ModelErrorKind::ALL.into_iter().filter(|kind| ProviderOutcome::of(*kind) == FAILED);
+        let names: Vec<&str> = faults.map(ModelErrorKind::name).collect();
+        assert_eq!(names, ["overloaded", "server_failed", "unreachable", "timeout", "malformed"]);
+        assert_eq!(ProviderOutcome::of(ModelErrorKind::Cancelled), UNKNOWN);
+        assert_eq!(ProviderOutcome::of(ModelErrorKind::InvalidRequest), ANSWERED);
+    }
+
+    #[test]
+    fn list_of_states_contains_every_name() {
+        let until = Instant::now();
+        let states = [closed(0), CircuitState::Open { until }, CircuitState::Trial { until }];
+        assert_eq!(states.map(CircuitState::name), CIRCUIT_STATES);
+    }
+}
