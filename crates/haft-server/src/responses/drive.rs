@@ -115,10 +115,23 @@ pub(crate) struct LastResponse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResponseStorage {
     Stored,
-    /// The response is stored together with all its events.
+    /// The response is stored together with its events when it has ended, because a repeated request with the same
+    /// idempotency key gets the stream again.
+    StoredWithEvents,
+    /// The response is stored together with all its events, starting at its beginning.
     StoredForReplay,
     /// The response is not stored, because the client keeps the conversation itself.
     Discarded,
+}
+
+impl ResponseStorage {
+    /// Returns true if readers may read the events again after they were sent.
+    fn keeps_events(self) -> bool {
+        match self {
+            Self::StoredWithEvents | Self::StoredForReplay => true,
+            Self::Stored | Self::Discarded => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -279,7 +292,7 @@ impl ActiveResponse {
     /// Returns the next events of the stream; `None` after the last ones. Cancelling this future loses no events.
     pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
         let events = self.next_events().await?;
-        if self.kept.storage == ResponseStorage::StoredForReplay && !self.has_ended() {
+        if self.kept.storage.keeps_events() && !self.has_ended() {
             self.replayable.extend(events.iter().map(EventBlock::of));
         }
         Some(events)
@@ -288,7 +301,7 @@ impl ActiveResponse {
     /// Returns the events that [`next`](Self::next) returned last, as text. Shares the text of replayable events.
     pub(crate) fn blocks(&self, events: &[StreamEvent]) -> Vec<EventBlock> {
         match self.kept.storage {
-            ResponseStorage::StoredForReplay => {
+            ResponseStorage::StoredWithEvents | ResponseStorage::StoredForReplay => {
                 self.replayable[self.replayable.len().saturating_sub(events.len())..].to_vec()
             }
             ResponseStorage::Stored | ResponseStorage::Discarded => {
@@ -435,7 +448,7 @@ impl ActiveResponse {
 
     /// Drives the run to its end and returns the final object.
     pub(crate) async fn finished(mut self) -> EndedResponse {
-        if self.kept.storage != ResponseStorage::StoredForReplay {
+        if !self.kept.storage.keeps_events() {
             self.fold.without_events();
         }
         while self.next().await.is_some() {}
@@ -532,7 +545,7 @@ impl ActiveResponse {
     }
 
     fn keep_replayable(&mut self, events: &[StreamEvent]) {
-        if self.kept.storage == ResponseStorage::StoredForReplay {
+        if self.kept.storage.keeps_events() {
             self.replayable.extend(events.iter().map(EventBlock::of));
         }
     }
@@ -573,7 +586,9 @@ impl ActiveResponse {
         let open: Vec<_> = pending.into_iter().filter(|one| self.decision(one).is_none()).collect();
         let mut events = match self.kept.storage {
             ResponseStorage::Discarded => self.fold.await_run(),
-            ResponseStorage::Stored | ResponseStorage::StoredForReplay => Vec::new(),
+            ResponseStorage::Stored
+            | ResponseStorage::StoredWithEvents
+            | ResponseStorage::StoredForReplay => Vec::new(),
         };
         let (requests, approvals) = self.fold.approval_requests(&open, needs_scope);
         events.extend(requests);
@@ -709,7 +724,7 @@ impl ActiveResponse {
             },
         )?;
         let is_marked = self.kept.storage == ResponseStorage::StoredForReplay;
-        if encoded.size() <= INLINE_WRITE_BYTES_MAX && !is_marked {
+        if encoded.size() <= INLINE_WRITE_BYTES_MAX && !is_marked && self.replayable.is_empty() {
             return encoded.write();
         }
         let (store, id) = (self.state.responses.clone(), self.fold.head().id.clone());

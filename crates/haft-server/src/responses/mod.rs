@@ -409,10 +409,13 @@ async fn start(
         },
         None => head,
     };
+    // A request has a digest if its idempotency key can repeat it.
+    let is_repeatable_stream = request.stream && request.digest.is_some();
     let storage = match (request.store, request.background) {
         (false, _) => ResponseStorage::Discarded,
-        (true, false) => ResponseStorage::Stored,
         (true, true) => ResponseStorage::StoredForReplay,
+        (true, false) if is_repeatable_stream => ResponseStorage::StoredWithEvents,
+        (true, false) => ResponseStorage::Stored,
     };
     let kept = KeptResponse {
         caller: caller.clone(),

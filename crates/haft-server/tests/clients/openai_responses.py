@@ -331,6 +331,34 @@ def server_url(model):
     }
 
 
+def retry(model):
+    """Lets the client itself send the request again after a cut connection."""
+    tools = [{"type": "mcp", "server_label": "docs"}]
+    retrying = client.with_options(max_retries=2)
+    response = retrying.responses.create(
+        model=model, input="Add.", tools=tools, extra_headers={"Idempotency-Key": "note-1"}
+    )
+    return {"text": response.output_text, "types": [item.type for item in response.output], "id": response.id}
+
+
+def stream_retry(model):
+    """Sends a request again after its stream was cut, as a program does: the client does not repeat streams."""
+    fields = {"model": model, "input": "Add.", "tools": [{"type": "mcp", "server_label": "docs"}], "stream": True}
+    attempts = []
+    while len(attempts) < 5 and (not attempts or attempts[-1]["error"]):
+        attempt = {"kinds": [], "ids": [], "error": None}
+        attempts.append(attempt)
+        try:
+            for event in client.responses.create(extra_headers={"Idempotency-Key": "note-2"}, **fields):
+                attempt["kinds"].append(event.type)
+                attempt["ids"] += [event.response.id] if hasattr(event, "response") else []
+        except Exception as error:
+            attempt["error"] = type(error).__name__
+    # A third request, after the response has ended.
+    again = client.responses.create(extra_headers={"Idempotency-Key": "note-2"}, **fields)
+    return {"attempts": attempts, "again": [event.type for event in again]}
+
+
 def errors(model):
     seen = {}
     for name, body in {
@@ -375,7 +403,7 @@ def main():
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
              "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals,
              "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url,
-             "own_events": own_events}
+             "own_events": own_events, "retry": retry, "stream_retry": stream_retry}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

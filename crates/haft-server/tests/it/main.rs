@@ -69,6 +69,8 @@ mod restart;
 
 // Responses that the server cannot store.
 mod store_failures;
+// Clients that send a request again after their connection was cut.
+mod retries;
 
 // The server behind nginx and Caddy.
 mod proxies;
