@@ -98,6 +98,46 @@ def stream(model):
     return {"kinds": kinds, "text": final.output_text, "extras": unknown, "id": final.id}
 
 
+class Place(BaseModel):
+    town: str
+    degrees: float
+
+
+def parse(model):
+    """Gets an answer as an object of a class, whole and streamed."""
+    response = client.responses.parse(model=model, input="Parse this.", text_format=Place)
+    with client.responses.stream(model=model, input="Parse this.", text_format=Place) as events:
+        for event in events:
+            pass
+        streamed = events.get_final_response()
+    shown = [place.output_parsed.model_dump() for place in (response, streamed)]
+    return {"parsed": shown, "types": [type(one.output_parsed).__name__ for one in (response, streamed)]}
+
+
+def cancel(model):
+    """Cancels a background response, twice: the second request changes nothing."""
+    started = client.responses.create(model=model, input="Block", background=True)
+    cancelled = client.responses.cancel(started.id)
+    second = client.responses.cancel(started.id)
+    foreground = client.responses.create(model=model, input="Hi")
+    try:
+        client.responses.cancel(foreground.id)
+        refused = "accepted"
+    except openai.BadRequestError as error:
+        refused = error.status_code
+    try:
+        client.responses.cancel("resp_none")
+        missing = "found"
+    except openai.NotFoundError as error:
+        missing = error.status_code
+    return {
+        "statuses": [one.status for one in (started, cancelled, second, client.responses.retrieve(started.id))],
+        "refused": refused,
+        "missing": missing,
+        "extras": checked(cancelled),
+    }
+
+
 def stored(model):
     response = client.responses.create(model=model, input="Keep this.", metadata={"k": "v"})
     again = client.responses.retrieve(response.id)
@@ -403,7 +443,8 @@ def main():
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
              "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals,
              "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url,
-             "own_events": own_events, "retry": retry, "stream_retry": stream_retry}
+             "own_events": own_events, "parse": parse, "cancel": cancel, "retry": retry,
+             "stream_retry": stream_retry}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

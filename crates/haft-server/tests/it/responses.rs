@@ -638,25 +638,82 @@ fn conversations_of_another_subject_are_not_found() {
     assert_eq!(refused.json()["error"]["param"], "items");
 }
 
-#[test]
-fn official_javascript_client_creates_streams_and_deletes() {
-    let calls = [ScriptStep::call("weather", json!({}))];
-    let script = Script::of([ScriptStep::text("Hello.")]).about("Use a function", calls);
-    let server = TestServer::start(script);
+/// Runs a part of the JavaScript program against the server.
+fn javascript(server: &TestServer, part: &str) -> Value {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.mjs");
     let path = std::env::var("PATH").unwrap_or_default();
     let packages = tools("clients").to_string_lossy().into_owned();
     let variables =
         [("SERVER", &*server.url), ("KEY", &*server.key), ("PACKAGES", &*packages), ("PATH", &*path)];
-    let ran = Command::new("node").arg(program).env_clear().envs(variables).output().unwrap();
+    let ran = Command::new("node").args([program, part]).env_clear().envs(variables).output().unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{errors}");
-    let seen: Value = serde_json::from_slice(&ran.stdout).unwrap();
+    serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {errors}"))
+}
+
+#[test]
+fn official_javascript_client_creates_streams_and_deletes() {
+    let calls = [ScriptStep::call("weather", json!({}))];
+    let script = Script::of([ScriptStep::text("Hello.")]).about("Use a function", calls);
+    let seen = javascript(&TestServer::start(script), "create");
     let expected = json!({
         "text": "Hello.", "streamed": "Hello.", "last": "response.completed", "same": true, "gone": 404,
         "called": "function_call",
     });
     assert_eq!(seen, expected);
+}
+
+/// Starts a server whose model answers `Parse this.` with an object, and never answers `Block`.
+fn parsing() -> TestServer {
+    let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
+    let place = ScriptStep::say([ScriptPart::Json(json!({"town": "Oslo", "degrees": 31.5}))]);
+    let script = Script::of([ScriptStep::text("Hello.")]).about("Parse this.", [place]);
+    TestServer::start(script.about("Block", [ScriptStep::text("Late.").at_pace(pace)]))
+}
+
+#[test]
+fn official_clients_parse_an_answer_into_an_object_of_their_own_type() {
+    let server = parsing();
+    let place = json!({"town": "Oslo", "degrees": 31.5});
+    let seen = python(&server, "parse", "openai/m");
+    assert_eq!(seen, json!({"parsed": [place, place], "types": ["Place", "Place"]}));
+    assert_eq!(javascript(&server, "parse"), json!({"parsed": place, "streamed": place}));
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    assert!(sent.contains("degrees") && sent.contains("json_schema"), "the model gets the schema: {sent}");
+}
+
+#[test]
+fn official_clients_cancel_a_response_in_the_background() {
+    let server = parsing();
+    let seen = python(&server, "cancel", "openai/m");
+    let statuses = json!(["in_progress", "cancelled", "cancelled", "cancelled"]);
+    assert_eq!((&seen["statuses"], &seen["refused"]), (&statuses, &json!(400)), "{seen}");
+    assert_eq!(seen["missing"], 404, "{seen}");
+    check_extras(&seen);
+    let expected =
+        json!({"started": "in_progress", "cancelled": "cancelled", "again": "cancelled", "same": true});
+    assert_eq!(javascript(&server, "cancel"), expected);
+}
+
+#[test]
+fn official_javascript_client_uses_every_route_of_conversations() {
+    let server = answering("You are Ann.");
+    let seen = javascript(&server, "conversations");
+    let expected = json!({
+        "text": "You are Ann.", "added": 1, "one": "I am Ann.", "left": 3, "deleted": true, "gone": 404,
+        "items": [["user", "I am Ann."], ["user", "Who am I?"], ["assistant", "You are Ann."]],
+        "metadata": [{"topic": "demo"}, {"topic": "other"}],
+    });
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn official_javascript_client_chains_responses_on_a_websocket() {
+    let server = answering("Answer.");
+    let seen = javascript(&server, "websocket");
+    assert_eq!(seen, json!({"texts": ["Answer.", "Answer."], "linked": true, "errors": []}));
+    let second = &server.model.requests()[1].raw;
+    assert!(second.contains("One.") && second.contains("Two."), "{second}");
 }
 
 #[test]
