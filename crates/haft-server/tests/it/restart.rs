@@ -83,44 +83,63 @@ async fn read_events(request: reqwest::RequestBuilder, count: usize) -> Vec<Valu
     data.take(count).map(|(_, data)| serde_json::from_str(data).unwrap()).collect()
 }
 
+/// The number of events of the stream, without a kill.
+const EVENTS: usize = 29;
+
+/// The number of threads that share the event boundaries, because most of the time goes to process starts.
+const KILLERS: usize = 2;
+
 #[test]
-fn killed_server_loses_no_accepted_response_and_repeats_no_call() {
+fn server_killed_after_any_event_loses_no_accepted_response_and_repeats_no_call() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    assert_eq!(
+        events(&post(&server, &request())).len(),
+        EVENTS,
+        "the test kills the server after every event"
+    );
+    std::thread::scope(|scope| {
+        for killer in 1..=KILLERS {
+            scope.spawn(move || (killer..=EVENTS).step_by(KILLERS).for_each(check_killed_after));
+        }
+    });
+}
+
+/// Kills a server after this many events of a response, starts it again, and checks that the response continues.
+fn check_killed_after(count: usize) {
     let executor = tokio::runtime::Runtime::new().unwrap();
-    // Stop the server after every second of the 26 events of the stream.
-    for count in (2..=26).step_by(2) {
-        let tools = ToolServer::start();
-        let files = ServerFiles::new(script(), &tools.config(), &[]);
-        let client = |process: &ServerProcess, method: Method, path: &str| {
-            let request = reqwest::Client::new().request(method, format!("{}{path}", process.url));
-            request.bearer_auth(&files.key).timeout(Duration::from_mins(1))
-        };
-        let process = ServerProcess::start(&files);
-        let create = client(&process, Method::POST, "/v1/responses");
-        let create = create.header("content-type", "application/json").body(request().to_string());
-        let seen = executor.block_on(read_events(create, count));
-        assert_eq!(seen.len(), count);
-        drop(process);
-        let id = seen[0]["response"]["id"].as_str().unwrap();
-        let process = ServerProcess::start(&files);
-        let path = format!("/v1/responses/{id}?stream=true");
-        let all = executor.block_on(async {
-            // The new process needs a moment to continue the response.
-            loop {
-                let reply = client(&process, Method::GET, &path).send().await.unwrap();
-                if reply.status() == 200 {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+    let tools = ToolServer::start();
+    let files = ServerFiles::new(script(), &tools.config(), &[]);
+    let client = |process: &ServerProcess, method: Method, path: &str| {
+        let request = reqwest::Client::new().request(method, format!("{}{path}", process.url));
+        request.bearer_auth(&files.key).timeout(Duration::from_mins(1))
+    };
+    let process = ServerProcess::start(&files);
+    let create = client(&process, Method::POST, "/v1/responses");
+    let create = create.header("content-type", "application/json").body(request().to_string());
+    let seen = executor.block_on(read_events(create, count));
+    assert_eq!(seen.len(), count);
+    drop(process);
+    let id = seen[0]["response"]["id"].as_str().unwrap();
+    let process = ServerProcess::start(&files);
+    let path = format!("/v1/responses/{id}?stream=true");
+    let all = executor.block_on(async {
+        // The new process needs a moment to continue the response.
+        loop {
+            let reply = client(&process, Method::GET, &path).send().await.unwrap();
+            if reply.status() == 200 {
+                break;
             }
-            read_events(client(&process, Method::GET, &path), usize::MAX).await
-        });
-        assert_eq!(seen, all[..count.min(all.len())], "killed after {count} events");
-        let last = &all.last().unwrap()["response"];
-        assert_eq!((&last["status"], text(last)), (&json!("completed"), "All is done."), "{count}: {last}");
-        let numbers: Vec<u64> = all.iter().map(|data| data["sequence_number"].as_u64().unwrap()).collect();
-        assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
-        check_calls(&tools, last, count);
-    }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        read_events(client(&process, Method::GET, &path), usize::MAX).await
+    });
+    assert_eq!(seen, all[..count.min(all.len())], "killed after {count} events");
+    let last = &all.last().unwrap()["response"];
+    assert_eq!((&last["status"], text(last)), (&json!("completed"), "All is done."), "{count}: {last}");
+    let numbers: Vec<u64> = all.iter().map(|data| data["sequence_number"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+    check_calls(&tools, last, count);
 }
 
 /// Checks that each call is made at most once. A call that was not made was interrupted, and the response reports it as
