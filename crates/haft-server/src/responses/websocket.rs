@@ -353,6 +353,12 @@ fn create_message(text: &str) -> Result<CreateMessage, ApiError> {
         Some(Value::String(kind)) if kind == "response.create" => {}
         _ => return Err(invalid("type", "`type` must be `response.create` or `response.steer`")),
     }
+    // Codex sends the same body as over HTTP, so accept the values that a WebSocket has anyway.
+    for (name, usual) in [("stream", true), ("background", false)] {
+        if body.get(name) == Some(&Value::Bool(usual)) {
+            body.remove(name);
+        }
+    }
     for name in ["stream", "stream_options", "background"] {
         if body.contains_key(name) {
             return Err(invalid(
@@ -379,11 +385,18 @@ mod tests {
         assert_eq!(param("{\"type\":\"response.create\",\"stream_id\":1}").as_deref(), Some("stream_id"));
         assert_eq!(param("{\"type\":\"response.create\",\"generate\":0}").as_deref(), Some("generate"));
         assert_eq!(param("{\"type\":\"response.steer\"}").as_deref(), Some("type"));
-        assert_eq!(param("{\"type\":\"response.create\",\"stream\":true}").as_deref(), Some("stream"));
-        assert_eq!(
-            param("{\"type\":\"response.create\",\"background\":false}").as_deref(),
-            Some("background")
-        );
+        let with = |field: &str| format!("{{\"type\":\"response.create\",{field}}}");
+        for (field, name) in [
+            ("\"stream\":false", "stream"),
+            ("\"stream\":1", "stream"),
+            ("\"background\":true", "background"),
+            ("\"stream_options\":{}", "stream_options"),
+        ] {
+            assert_eq!(param(&with(field)).as_deref(), Some(name), "{field}");
+        }
+        for field in ["\"stream\":true", "\"background\":false"] {
+            assert!(create_body(&with(field)).unwrap().is_empty(), "{field}");
+        }
         assert_eq!(param("["), None);
     }
 }

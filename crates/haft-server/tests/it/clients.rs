@@ -1,9 +1,11 @@
-//! Tests with agent clients of other vendors: OpenAI Agents, the AI SDK of Vercel, and the Codex command.
+//! Tests with clients of other vendors: OpenAI Agents, the AI SDK of Vercel, and the Codex command.
 
 use std::process::Command;
 
 use haft_model_server::{Script, ScriptStep};
+use haft_testkit::CutProxy;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::fixture::TestServer;
 use super::responses::{interpreter, tools};
@@ -66,21 +68,84 @@ fn vercel_ai_generates_calls_functions_and_streams() {
     assert_eq!(seen, expected);
 }
 
+/// The transport that Codex uses for the Responses API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CodexTransport {
+    Http,
+    WebSocket,
+}
+
+/// A home directory of Codex, whose configuration names the server.
+struct CodexHome {
+    directory: TempDir,
+}
+
+impl CodexHome {
+    fn new(url: &str, key: &str, transport: CodexTransport) -> Self {
+        let directory = tempfile::tempdir_in("/var/tmp").unwrap();
+        let config = format!(
+            "model = \"openai/m\"\nmodel_provider = \"haft\"\n[model_providers.haft]\nname = \"haft\"\nbase_url = \
+             \"{url}/v1\"\nexperimental_bearer_token = \"{key}\"\nwire_api = \"responses\"\n\
+             supports_websockets = {}\n",
+            transport == CodexTransport::WebSocket,
+        );
+        std::fs::write(directory.path().join("config.toml"), config).unwrap();
+        Self { directory }
+    }
+
+    /// Runs `codex exec` in the home directory and returns its last message.
+    fn exec(&self, server: &TestServer, arguments: &[&str]) -> String {
+        let shell = "cd \"$0\" && codex=\"$1\" && shift && HOME=\"$0\" CODEX_HOME=\"$0\" exec \"$codex\" exec \"$@\" < /dev/null";
+        let mut command = Command::new("sh");
+        command.args(["-c", shell]).arg(self.directory.path());
+        command.arg(tools("clients").join("node_modules/.bin/codex")).args(arguments);
+        run(command, server).trim().to_owned()
+    }
+}
+
+/// Options for a directory without a repository. Codex runs commands outside its own sandbox, which needs rights that
+/// containers do not have.
+const CODEX_OPTIONS: [&str; 2] = ["--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"];
+
+/// Runs Codex with a command of its shell tool, and then continues the session.
+fn check_codex(transport: CodexTransport) -> Vec<String> {
+    let steps = [
+        ScriptStep::call("exec_command", json!({"cmd": "echo made-by-codex | tee note.txt"})),
+        ScriptStep::text("The note is written."),
+        ScriptStep::text("It is still there."),
+    ];
+    let server = TestServer::start(Script::of(steps));
+    let proxy = CutProxy::start(&server.url);
+    let home = CodexHome::new(&proxy.url(), &server.key, transport);
+    let first = [&CODEX_OPTIONS[..], &["Write a note"]].concat();
+    assert_eq!(home.exec(&server, &first), "The note is written.");
+    let note = std::fs::read_to_string(home.directory.path().join("note.txt")).unwrap();
+    assert_eq!(note, "made-by-codex\n", "Codex has run the command");
+    let second = [&["resume", "--last"], &CODEX_OPTIONS[..], &["Is it there?"]].concat();
+    assert_eq!(home.exec(&server, &second), "It is still there.");
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    for text in ["Write a note", "made-by-codex", "The note is written.", "Is it there?"] {
+        assert!(sent.contains(text), "`{text}` is not in {sent}");
+    }
+    let list = server.get("/v1/responses").json();
+    assert_eq!(list["data"], json!([]), "Codex keeps the conversation itself: nothing is stored");
+    proxy.requests()
+}
+
 #[test]
-fn codex_answers_with_the_model_behind_the_server() {
-    let server = TestServer::start(script());
-    let home = tempfile::tempdir_in("/var/tmp").unwrap();
-    let config = format!(
-        "model = \"openai/m\"\nmodel_provider = \"haft\"\n[model_providers.haft]\nname = \"haft\"\nbase_url = \
-         \"{}/v1\"\nexperimental_bearer_token = \"{}\"\nwire_api = \"responses\"\n",
-        server.url, server.key
-    );
-    std::fs::write(home.path().join("config.toml"), config).unwrap();
-    let shell = "cd \"$0\" && HOME=\"$0\" CODEX_HOME=\"$0\" exec \"$1\" exec --skip-git-repo-check 'Say hello' < /dev/null";
-    let codex = tools("clients").join("node_modules/.bin/codex");
-    let mut command = Command::new("sh");
-    command.args(["-c", shell]).arg(home.path()).arg(codex);
-    assert_eq!(run(command, &server).trim(), "Hello.");
-    let asked = server.model.requests();
-    assert!(asked.iter().any(|request| request.raw.contains("Say hello")), "{asked:?}");
+fn codex_runs_a_command_and_continues_its_session_over_http() {
+    let requests = check_codex(CodexTransport::Http);
+    let is_post = |request: &String| request.starts_with("POST /v1/responses ");
+    assert!(requests.iter().any(is_post), "{requests:?}");
+}
+
+#[test]
+fn codex_runs_a_command_and_continues_its_session_over_a_websocket() {
+    let requests = check_codex(CodexTransport::WebSocket);
+    let is_handshake = |request: &&String| {
+        let head = request.to_lowercase();
+        head.starts_with("get /v1/responses ") && head.contains("\r\nopenai-beta: responses_websockets=")
+    };
+    assert_eq!(requests.iter().filter(is_handshake).count(), 2, "one WebSocket for each run: {requests:?}");
+    assert!(!requests.iter().any(|request| request.contains("POST /v1/responses ")), "{requests:?}");
 }
