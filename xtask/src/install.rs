@@ -6,10 +6,11 @@ use crate::step::{exists, run};
 use crate::{claude_code, clients, conformance, mcp_servers, python};
 
 /// The programs that tests use, each with the Debian package that provides it.
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 17] = [
     ("bash", "bash"),
     ("caddy", "caddy"),
     ("cc", "gcc"),
+    ("curl", "curl"),
     ("dbus-daemon", "dbus-daemon"),
     ("dbus-send", "dbus-bin"),
     ("git", "git"),

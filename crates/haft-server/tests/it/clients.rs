@@ -1,4 +1,4 @@
-//! Tests with clients of other vendors: OpenAI Agents, the AI SDK of Vercel, and the Codex command.
+//! Tests with clients of other vendors: OpenAI Agents, the AI SDK of Vercel, the Codex command, and curl.
 
 use std::process::Command;
 
@@ -148,4 +148,37 @@ fn codex_runs_a_command_and_continues_its_session_over_a_websocket() {
     };
     assert_eq!(requests.iter().filter(is_handshake).count(), 2, "one WebSocket for each run: {requests:?}");
     assert!(!requests.iter().any(|request| request.contains("POST /v1/responses ")), "{requests:?}");
+}
+
+#[test]
+fn curl_commands_of_the_documentation_create_stream_and_read_a_response() {
+    let server = TestServer::start(script());
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/serving.md")).unwrap();
+    let (_, section) = page.split_once("\n### With curl\n").unwrap();
+    let section = section.split("\n#").next().unwrap();
+    let blocks: Vec<&str> =
+        section.split("```sh\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    assert_eq!(blocks.len(), 3, "create, stream and retrieve");
+    let mut id = String::new();
+    let mut outputs = Vec::new();
+    for block in blocks {
+        let mut shell = Command::new("sh");
+        let environment = "export OPENAI_BASE_URL=\"$SERVER/v1\" OPENAI_API_KEY=\"$KEY\"";
+        shell.args(["-euc", &format!("{environment} ID='{id}'\n{block}")]);
+        let output = run(shell, &server);
+        if id.is_empty() {
+            let created: Value = serde_json::from_str(&output).unwrap();
+            created["id"].as_str().unwrap().clone_into(&mut id);
+        }
+        outputs.push(output);
+    }
+    let whole = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+    assert_eq!(whole(&outputs[0])["output"][0]["content"][0]["text"], "Hello.");
+    assert_eq!(whole(&outputs[2]), whole(&outputs[0]), "the stored response is the created one");
+    let stream = &outputs[1];
+    assert!(
+        stream.starts_with("event: response.created\n") && stream.ends_with("data: [DONE]\n\n"),
+        "{stream}"
+    );
 }
