@@ -355,7 +355,7 @@ impl ResponseFold {
             self.end_call(&id, true, "the response ended before this call finished");
         }
         // An answer that the model gave through a tool was not streamed as text.
-        if let Some(answer) = end.answer.as_ref().filter(|answer| answer.trim() != self.last_text.trim()) {
+        if let Some(answer) = end.answer.as_ref().filter(|answer| !is_same_answer(answer, &self.last_text)) {
             self.delta(TextKind::Message, answer);
             self.close_text("completed");
         }
@@ -583,6 +583,13 @@ impl ResponseFold {
     }
 }
 
+/// Returns true if the text that was streamed is already the answer. An answer in JSON is compared as a value, because
+/// the run writes it without the spaces and line breaks of the model.
+fn is_same_answer(answer: &str, text: &str) -> bool {
+    let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+    answer.trim() == text.trim() || value(answer).is_some_and(|answer| Some(answer) == value(text))
+}
+
 fn part(kind: TextKind, text: &str) -> Value {
     match kind {
         TextKind::Message => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
@@ -736,6 +743,7 @@ mod tests {
     fn check_rules(stream: &[StreamEvent], response: &Value) {
         assert_eq!(stream[0].kind, "response.created");
         let mut known: HashMap<u64, (Value, Value)> = HashMap::new();
+        let mut done = 0;
         for (number, event) in stream.iter().enumerate() {
             let data = &event.data;
             assert_eq!(
@@ -751,11 +759,15 @@ mod tests {
                 ("response.output_item.done", Some(index)) => {
                     assert_eq!(known[&index], (data["item"]["type"].clone(), data["item"]["id"].clone()));
                     assert_eq!(response["output"][usize::try_from(index).unwrap()], data["item"]);
+                    done += 1;
                 }
                 (_, Some(index)) => assert_eq!(known[&index].1, data["item_id"], "{}", event.kind),
                 (_, None) => {}
             }
+            let id = data["response"].get("id");
+            assert!(id.is_none_or(|id| *id == response["id"]), "{}: {}", event.kind, data["response"]);
         }
+        assert_eq!(done, known.len(), "each added item has a done event");
         assert_eq!(known.len(), response["output"].as_array().unwrap().len());
         assert_eq!(stream.last().unwrap().data["response"], *response);
     }
@@ -956,8 +968,12 @@ mod tests {
         let (response, stream) = run(Vec::new(), &[], &end);
         check_rules(&stream, &response);
         assert_eq!(response["output"][0]["content"][0]["text"], "{\"a\":1}");
-        let (response, _) = run(vec![text("{\"a\":1}")], &[], &end);
-        assert_eq!(response["output"].as_array().unwrap().len(), 1);
+        for streamed in ["{\"a\":1}", " {\n  \"a\": 1\n}\n"] {
+            let (response, _) = run(vec![text(streamed)], &[], &end);
+            assert_eq!(response["output"].as_array().unwrap().len(), 1, "{streamed}");
+        }
+        let (response, _) = run(vec![text("{\"a\":2}")], &[], &end);
+        assert_eq!(response["output"].as_array().unwrap().len(), 2);
     }
 
     #[test]

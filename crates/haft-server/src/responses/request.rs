@@ -355,6 +355,19 @@ fn usable(schema: &Value) -> Result<Value, ApiError> {
     }
 }
 
+/// Adds the fields that the specification requires of a `json_schema` format in a response.
+fn complete_format(format: &mut Value) {
+    if format["type"] != "json_schema" {
+        return;
+    }
+    if format.get("description").is_none() {
+        format["description"] = Value::Null;
+    }
+    if format.get("strict").is_none_or(Value::is_null) {
+        format["strict"] = false.into();
+    }
+}
+
 fn text(
     field: &RequestField,
     echo: &mut Map<String, Value>,
@@ -390,6 +403,7 @@ fn text(
             }
         },
     };
+    complete_format(&mut shown["format"]);
     echo.insert("text".into(), Value::Object(shown));
     Ok(parsed)
 }

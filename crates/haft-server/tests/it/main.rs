@@ -72,6 +72,9 @@ mod store_failures;
 // Clients that send a request again after their connection was cut.
 mod retries;
 
+// The rules of the Open Responses specification and of the SDKs, for all objects and streams of the tests.
+mod open_responses;
+
 // The server behind nginx and Caddy.
 mod proxies;
 

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::approvals::types;
 use super::fixture::{Reply, TestServer, key};
+use super::open_responses::{check_response, check_stream, data};
 
 fn answering(text: &str) -> TestServer {
     TestServer::start(Script::of([0, 1, 2].map(|turn| ScriptStep::text(text).at_turn(turn))))
@@ -62,6 +63,7 @@ pub(crate) fn post(server: &TestServer, body: &Value) -> Reply {
 pub(crate) fn ask(server: &TestServer, body: &Value) -> Value {
     let reply = post(server, body);
     assert_eq!(reply.status, 200, "{}", reply.text);
+    check_response(&reply.json());
     reply.json()
 }
 
@@ -70,7 +72,8 @@ pub(crate) fn text(response: &Value) -> &str {
     items.last().and_then(|item| item["content"][0]["text"].as_str()).unwrap_or_default()
 }
 
-/// Returns the events of a stream: the name and the data of each block.
+/// Checks the events of a stream, and returns the name and the data of each.
+#[track_caller]
 pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
     assert!(reply.text.ends_with("data: [DONE]\n\n") && !reply.text.contains('\r'), "{}", reply.text);
     let blocks = reply.text.split_terminator("\n\n").filter(|block| block.starts_with("event: "));
@@ -78,7 +81,13 @@ pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
         let (name, data) = block.split_once('\n').unwrap();
         (name["event: ".len()..].to_owned(), data.strip_prefix("data: ").unwrap().to_owned())
     };
-    blocks.map(event).collect()
+    let events: Vec<_> = blocks.map(event).collect();
+    let data = data(&events);
+    for ((name, _), data) in events.iter().zip(&data) {
+        assert_eq!(data["type"], **name);
+    }
+    check_stream(&data);
+    events
 }
 
 /// Checks that the client's types lack only the fields that the Open Responses specification adds.
@@ -357,6 +366,7 @@ pub(crate) fn poll(server: &TestServer, id: &str, until: &str) -> Value {
         response = server.get(&path).json();
         response["status"] == until
     });
+    check_response(&response);
     response
 }
 

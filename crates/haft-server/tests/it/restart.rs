@@ -10,6 +10,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fixture::{ServerFiles, TestServer, serve_until_killed};
+use super::open_responses::check_stream;
 use super::responses::{ask, events, poll, post, text};
 use super::tool_server::ToolServer;
 
@@ -134,6 +135,7 @@ fn check_killed_after(count: usize) {
         }
         read_events(client(&process, Method::GET, &path), usize::MAX).await
     });
+    check_stream(&all);
     assert_eq!(seen, all[..count.min(all.len())], "killed after {count} events");
     let last = &all.last().unwrap()["response"];
     assert_eq!((&last["status"], text(last)), (&json!("completed"), "All is done."), "{count}: {last}");
