@@ -75,6 +75,9 @@ mod retries;
 // The rules of the Open Responses specification and of the SDKs, for all objects and streams of the tests.
 mod open_responses;
 
+// The systemd unit of the documentation.
+mod systemd_unit;
+
 // The server behind nginx and Caddy.
 mod proxies;
 

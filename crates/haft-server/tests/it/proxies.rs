@@ -36,7 +36,7 @@ enum ProxyKind {
 }
 
 /// Returns the example of this language in the page about serving.
-fn documented(language: &str) -> String {
+pub(crate) fn documented(language: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/serving.md");
     let page = std::fs::read_to_string(page).unwrap();
     let begin = format!("```{language}\n");
