@@ -1,5 +1,7 @@
 //! A response as a stream of server-sent events.
 
+use std::future::Future;
+
 use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream;
@@ -24,7 +26,12 @@ pub(crate) enum EventSource {
     Recorded(ReplayedEvents),
 }
 
-impl EventSource {
+/// Returns the next events; `None` after the last ones. Cancelling the future loses no events.
+trait BlockSource: Send + 'static {
+    fn next(&mut self) -> impl Future<Output = Option<Vec<EventBlock>>> + Send;
+}
+
+impl BlockSource for EventSource {
     async fn next(&mut self) -> Option<Vec<EventBlock>> {
         match self {
             Self::Active(active) => active.next().await.map(|events| active.blocks(&events)),
@@ -34,18 +41,22 @@ impl EventSource {
     }
 }
 
-enum StreamPhase {
-    Events(EventSource),
+enum StreamPhase<S> {
+    Events(S),
     /// Blocks that wait to be sent, in reverse order.
-    Blocks(EventSource, Vec<EventBlock>),
+    Blocks(S, Vec<EventBlock>),
     Done,
 }
 
 pub(crate) fn stream_response(source: EventSource) -> Response {
+    stream_of(source)
+}
+
+fn stream_of(source: impl BlockSource) -> Response {
     event_stream::response(stream::unfold(StreamPhase::Events(source), next_block))
 }
 
-async fn next_block(phase: StreamPhase) -> Option<(Bytes, StreamPhase)> {
+async fn next_block<S: BlockSource>(phase: StreamPhase<S>) -> Option<(Bytes, StreamPhase<S>)> {
     let (mut source, mut blocks) = match phase {
         StreamPhase::Done => return None,
         StreamPhase::Events(source) => (source, Vec::new()),
@@ -63,4 +74,81 @@ async fn next_block(phase: StreamPhase) -> Option<(Bytes, StreamPhase)> {
     }
     let block = blocks.pop()?;
     Some((block.bytes(), StreamPhase::Blocks(source, blocks)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::time::Duration;
+
+    use futures_util::StreamExt as _;
+    use serde_json::json;
+    use tokio::time::{Instant, sleep_until};
+
+    use super::*;
+    use crate::responses::fold::StreamEvent;
+
+    /// Events that become available at fixed times.
+    struct TimedEvents(VecDeque<(Instant, Vec<&'static str>)>);
+
+    impl TimedEvents {
+        fn new(events: &[(u64, &[&'static str])]) -> Self {
+            let began = Instant::now();
+            let timed = |(second, names): &(u64, &[&'static str])| {
+                (began + Duration::from_secs(*second), names.to_vec())
+            };
+            Self(events.iter().map(timed).collect())
+        }
+    }
+
+    impl BlockSource for TimedEvents {
+        async fn next(&mut self) -> Option<Vec<EventBlock>> {
+            let at = self.0.front()?.0;
+            sleep_until(at).await;
+            let (_, names) = self.0.pop_front()?;
+            Some(
+                names
+                    .iter()
+                    .map(|name| EventBlock::of(&StreamEvent::of_data(json!({"type": name}))))
+                    .collect(),
+            )
+        }
+    }
+
+    /// Returns the chunks of the stream, each with the second at which it was sent.
+    async fn chunks(source: TimedEvents) -> Vec<(u64, String)> {
+        let began = Instant::now();
+        let mut body = stream_of(source).into_body().into_data_stream();
+        let mut sent = Vec::new();
+        while let Some(chunk) = body.next().await {
+            sent.push((began.elapsed().as_secs(), String::from_utf8(chunk.unwrap().to_vec()).unwrap()));
+        }
+        sent
+    }
+
+    fn block(name: &str) -> String {
+        format!("event: {name}\ndata: {{\"type\":\"{name}\"}}\n\n")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silent_stream_gets_a_comment_every_15_seconds() {
+        let ping = || ": ping\n\n".to_owned();
+        let sent = chunks(TimedEvents::new(&[(0, &["a"]), (14, &["b"]), (50, &["c"])])).await;
+        let expected = [
+            (0, block("a")),
+            (14, block("b")),
+            (29, ping()),
+            (44, ping()),
+            (50, block("c")),
+            (50, "data: [DONE]\n\n".to_owned()),
+        ];
+        assert_eq!(sent, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn events_that_become_available_together_are_separate_chunks() {
+        let sent = chunks(TimedEvents::new(&[(0, &["a", "b", "c"])])).await;
+        let texts: Vec<String> = sent.into_iter().map(|(_, text)| text).collect();
+        assert_eq!(texts, [block("a"), block("b"), block("c"), "data: [DONE]\n\n".to_owned()]);
+    }
 }

@@ -115,7 +115,7 @@ fn broken_item_rules(events: &[Value]) -> Vec<String> {
     let output: Vec<&Value> = events
         .last()
         .into_iter()
-        .flat_map(|event| event["response"]["output"].as_array())
+        .filter_map(|event| event["response"]["output"].as_array())
         .flatten()
         .collect();
     if output != done.into_values().collect::<Vec<_>>() {

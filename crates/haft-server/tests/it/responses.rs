@@ -624,27 +624,58 @@ fn conversation_collects_the_items_of_its_responses() {
 }
 
 #[test]
-fn conversations_of_another_subject_are_not_found() {
+fn conversations_of_another_subject_are_not_found_on_any_route() {
     let server = answering("x");
-    let post = |path: &str, key: &str, body: &Value| {
-        let request = server.without_key(Method::POST, path).bearer_auth(key);
-        server.send(request.header("content-type", "application/json").body(body.to_string()))
+    let send = |method: &Method, path: &str, key: &str, body: &Value| {
+        let request = server.without_key(method.clone(), path).bearer_auth(key);
+        match *method {
+            Method::POST => {
+                server.send(request.header("content-type", "application/json").body(body.to_string()))
+            }
+            _ => server.send(request),
+        }
     };
-    let id = post("/v1/conversations", &server.key, &json!({})).json()["id"].as_str().unwrap().to_owned();
-    let eve = key(&server.store, "default", "eve", None);
-    let path = format!("/v1/conversations/{id}");
-    assert_eq!(post(&path, &eve, &json!({"metadata": {}})).status, 404);
-    assert_eq!(
-        post(&format!("{path}/items"), &eve, &json!({"items": [{"role": "user", "content": "x"}]})).status,
-        404
-    );
-    let response = json!({"model": "openai/m", "input": "x", "conversation": id});
-    assert_eq!(post("/v1/responses", &eve, &response).status, 404);
-    for path in [path.clone(), format!("{path}/items")] {
-        assert_eq!(server.send(server.without_key(Method::GET, &path).bearer_auth(&eve)).status, 404);
+    let message = json!({"role": "user", "content": "secret"});
+    let created = send(&Method::POST, "/v1/conversations", &server.key, &json!({"items": [message]})).json();
+    let path = format!("/v1/conversations/{}", created["id"].as_str().unwrap());
+    let items = format!("{path}/items");
+    let item = server.get(&items).json()["data"][0]["id"].as_str().unwrap().to_owned();
+    let routes = [
+        (Method::GET, path.clone(), Value::Null),
+        (Method::POST, path.clone(), json!({"metadata": {"a": "b"}})),
+        (Method::GET, items.clone(), Value::Null),
+        (Method::POST, items.clone(), json!({"items": [message]})),
+        (Method::GET, format!("{items}/{item}"), Value::Null),
+        (Method::DELETE, format!("{items}/{item}"), Value::Null),
+        (Method::DELETE, path.clone(), Value::Null),
+    ];
+    for (tenant, subject) in [("default", "eve"), ("other", "local")] {
+        let eve = key(&server.store, tenant, subject, None);
+        for (method, path, body) in &routes {
+            let reply = send(method, path, &eve, body);
+            assert_eq!(reply.status, 404, "{tenant}/{subject} {method} {path}: {}", reply.text);
+            assert!(!reply.text.contains("secret"), "{}", reply.text);
+        }
+        let response = json!({"model": "openai/m", "input": "x", "conversation": created["id"]});
+        assert_eq!(send(&Method::POST, "/v1/responses", &eve, &response).status, 404);
     }
+    // The requests have changed nothing, and the owner may send each of them.
+    let left = server.get(&items).json();
+    assert_eq!(left["data"].as_array().unwrap().len(), 1, "{left}");
+    for (method, path, body) in &routes {
+        let reply = send(method, path, &server.key, body);
+        assert_eq!(reply.status, 200, "{method} {path}: {}", reply.text);
+    }
+}
+
+#[test]
+fn conversation_gets_at_most_20_items_in_one_request() {
+    let server = answering("x");
+    let created = send(&server, "/v1/conversations", &server.key, &json!({})).json();
+    let path = format!("/v1/conversations/{}/items", created["id"].as_str().unwrap());
     let many: Vec<Value> = (0..21).map(|_| json!({"role": "user", "content": "x"})).collect();
-    let refused = post(&format!("{path}/items"), &server.key, &json!({"items": many}));
+    assert_eq!(send(&server, &path, &server.key, &json!({"items": many[1..]})).status, 200);
+    let refused = send(&server, &path, &server.key, &json!({"items": many}));
     assert_eq!(refused.json()["error"]["param"], "items");
 }
 
@@ -676,8 +707,8 @@ fn official_javascript_client_creates_streams_and_deletes() {
 /// Starts a server whose model answers `Parse this.` with an object, and never answers `Block`.
 fn parsing() -> TestServer {
     let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
-    let place = ScriptStep::say([ScriptPart::Json(json!({"town": "Oslo", "degrees": 31.5}))]);
-    let script = Script::of([ScriptStep::text("Hello.")]).about("Parse this.", [place]);
+    let oslo = ScriptStep::say([ScriptPart::Json(json!({"town": "Oslo", "degrees": 31.5}))]);
+    let script = Script::of([ScriptStep::text("Hello.")]).about("Parse this.", [oslo]);
     TestServer::start(script.about("Block", [ScriptStep::text("Late.").at_pace(pace)]))
 }
 

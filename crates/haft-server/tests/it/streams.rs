@@ -77,6 +77,36 @@ fn idle_streams_delay_no_other_client_and_end_their_runs_at_disconnect() {
     }
 }
 
+/// Some clients lose an event whose parts arrive in two reads, so the server must not split an event over two chunks or
+/// join two events in one.
+#[test]
+fn each_event_is_one_chunk_of_the_http_reply() {
+    let server = server();
+    let body = json!({"model": "openai/m", "input": "x", "stream": true});
+    let mut stream = open(&server, "POST", "/v1/responses", &body);
+    let mut text = String::new();
+    // The connection stays open after the reply, so read up to the last chunk.
+    while !text.ends_with("\r\n0\r\n\r\n") {
+        let mut bytes = [0; 4096];
+        let length = stream.read(&mut bytes).unwrap();
+        assert!(length > 0, "{text}");
+        text.push_str(std::str::from_utf8(&bytes[..length]).unwrap());
+    }
+    let (_, mut rest) = text.split_once("\r\n\r\n").unwrap();
+    let mut chunks = Vec::new();
+    while let Some((size, after)) = rest.split_once("\r\n") {
+        let size = usize::from_str_radix(size, 16).unwrap();
+        chunks.push(&after[..size]);
+        rest = &after[size + "\r\n".len()..];
+    }
+    assert_eq!((chunks.pop(), chunks.pop()), (Some(""), Some("data: [DONE]\n\n")), "{text}");
+    assert!(chunks.len() >= 8, "{chunks:?}");
+    for chunk in chunks {
+        let is_event = chunk.starts_with("event: ") && chunk.find("\n\n") == Some(chunk.len() - 2);
+        assert!(is_event, "{chunk}");
+    }
+}
+
 /// A client that closes its sending side counts as disconnected, because it looks the same as one that has gone.
 #[test]
 fn run_of_a_client_that_closes_its_sending_side_is_cancelled() {
