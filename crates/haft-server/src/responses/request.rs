@@ -678,9 +678,13 @@ mod tests {
             "reasoning": {"effort": "xhigh"}, "max_tool_calls": 3, "store": false,
         });
         let request = parse_value(body.clone()).unwrap();
-        for name in ["temperature", "metadata", "tool_choice", "text", "max_tool_calls", "store"] {
+        for name in ["temperature", "metadata", "tool_choice", "max_tool_calls", "store"] {
             assert_eq!(request.echo[name], body[name], "{name}");
         }
+        let mut format = body["text"]["format"].clone();
+        format["description"] = Value::Null;
+        format["strict"] = false.into();
+        assert_eq!(request.echo["text"], json!({"format": format}));
         assert_eq!(request.echo["reasoning"], json!({"effort": "xhigh", "summary": null}));
         assert_eq!(request.parameters.effort, Some("highest"));
     }
