@@ -321,8 +321,8 @@ impl PreparedAgent {
     pub(crate) fn tool_identity(self: &Arc<Self>, name: &str) -> Option<ToolIdentity> {
         let own = self.orchestrator().catalog().resolve(name).ok();
         let found = own.or_else(|| {
-            let others = self.reachable_agents().into_iter().skip(1);
-            others.filter_map(|agent| agent.orchestrator().catalog().resolve(name).ok()).next()
+            let mut others = self.reachable_agents().into_iter().skip(1);
+            others.find_map(|agent| agent.orchestrator().catalog().resolve(name).ok())
         });
         found.map(|tool| tool.identity().clone())
     }
