@@ -8,6 +8,18 @@ pub trait ClientRelay: Send + Sync {
     /// Passes the request to the client and returns the client's result as JSON. On error the server gets the error
     /// text. Dropping the future withdraws the request.
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>>;
+
+    /// Passes a log record of the server to the client, if the client wants records of this level. Does not wait.
+    fn log(&self, record: RelayedLog<'_>);
+}
+
+/// A log record that is passed from a server to a client.
+#[derive(Debug, Clone, Copy)]
+pub struct RelayedLog<'a> {
+    /// The severity, such as `warning`.
+    pub level: &'a str,
+    /// The parameters of the notification as JSON, without secrets.
+    pub params: &'a str,
 }
 
 /// A request that is passed from a server to a client.

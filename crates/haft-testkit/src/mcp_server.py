@@ -64,7 +64,8 @@ def offered(request, method, params):
     if method == "tools/call" and params["name"] == "fail":
         image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
         return reply(request, {"content": [{"type": "text", "text": "broken"}, image, link], "isError": True, "vendor": 6})
-    send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "warning", "data": "mind the step"}})
+    noted = "mind the step" + params.get("arguments", {}).get("text", "")
+    send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "warning", "data": noted}})
     reply(request, {"content": [link, inside], "structuredContent": {"a": 1.0}, "_meta": {"v": 1}})
 
 

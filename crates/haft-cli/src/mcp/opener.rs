@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::{ResolvedConfig, printable};
 use haft_core::glob::ToolGlob;
+use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_engine::RunContext;
@@ -20,14 +21,17 @@ use haft_runtime::sampling::ModelSampler;
 use haft_runtime::spec::WorkspaceSpec;
 use haft_runtime::wiring::{self, OrchestratorOptions, ToolSettings};
 use haft_sandbox::{Home, SandboxPolicy};
-use haft_server::mcp::{BuiltinAccess, ClientAbilities, GatewayClient, OpenedTools, ToolsOpener};
+use haft_server::mcp::{
+    BuiltinAccess, ClientAbilities, GatewayClient, OpenedTools, OutputsOpener, ToolsOpener,
+};
 use haft_server::{AgentCatalog, Server, needs_builtin_tools};
+use haft_store::outputs::FileStore;
 use haft_store::tenant::directory_of;
 use haft_tools::mcp::{ElicitationSupport, LoginOffer, RelayedCapabilities};
 use haft_tools::output::OUTPUT_TOOL;
 
 use super::super::args::{FileArgs, PolicyArgs};
-use super::super::call::{over_http, store};
+use super::super::call::over_http;
 use super::super::exit::ExitReason;
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::CommandWatchers;
@@ -158,14 +162,13 @@ impl GatewayTools {
                     Some(local) => local.clone(),
                     None => workspace_of(&args, &configuration, &client.principal, &home)?,
                 };
-            let outputs = store(&home, &config.tool_output.limits).map_err(|(_, reason)| reason)?;
+            let outputs = config.tool_output.enabled.then(|| outputs_opener(&home, &config));
             let sampler = ModelSampler::new(&config, &policy, Arc::new(variable), None);
             let context = RunContext {
                 principal: client.principal.clone(),
                 workspace: policy.workspace().to_string_lossy().into(),
                 grants: Arc::clone(&grants),
                 confinement: policy.confinement(),
-                outputs: config.tool_output.enabled.then(|| Arc::new(outputs) as _),
                 sampler: Some(Arc::new(sampler)),
                 events: Arc::clone(&events),
                 ..RunContext::default()
@@ -186,9 +189,31 @@ impl GatewayTools {
             let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
             let orchestrator =
                 wiring::orchestrator_with_options(settings, providers, options, switches.clone());
-            Ok(OpenedTools { orchestrator, context, place, later, upstreams, logins, naming, definitions })
+            Ok(OpenedTools {
+                orchestrator,
+                context,
+                outputs,
+                place,
+                later,
+                upstreams,
+                logins,
+                naming,
+                definitions,
+            })
         }))
     }
+}
+
+/// Returns the function that opens the output store of a client.
+fn outputs_opener(home: &Home, config: &ResolvedConfig) -> OutputsOpener {
+    let (root, limits) = (home.data().join("outputs"), config.tool_output.limits.clone());
+    Arc::new(move |session: SessionId| {
+        let store = FileStore::of_session(&root, session, limits.clone());
+        store.map(|store| Arc::new(store) as _).map_err(|error| {
+            let hint = "the operator can set HAFT_HOME to a directory that haft can write to";
+            format!("haft cannot open the store of tool outputs: {error}; {hint}")
+        })
+    })
 }
 
 /// Returns the names of the built-in tools, except for the tool that reads the client's own stored outputs.

@@ -10,6 +10,7 @@ mod agents;
 mod approvals;
 mod hostile;
 mod http;
+mod isolation;
 mod logins;
 mod oauth;
 mod operator;

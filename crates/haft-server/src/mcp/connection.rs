@@ -11,7 +11,6 @@ mod upstream_login;
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde::Deserialize;
@@ -22,6 +21,8 @@ use tokio::sync::mpsc;
 
 use self::calls::CallTable;
 use self::opened::OpenSlot;
+use super::client_log::ClientLog;
+use super::client_outputs::OutputOwner;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
 use super::gateway::{GatewayUser, McpGateway, TaskListAccess};
 use super::held::AbortOnDrop;
@@ -43,10 +44,6 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// The time for which a client may cache a list, in milliseconds. Servers that start later change the list.
 const LIST_TTL_MS: u64 = 5_000;
 
-/// The levels of log messages, the least severe first.
-const LOG_LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-
 /// The only revision with a handshake that has tasks, and questions with a URL.
 const CORE_TASKS: &str = "2025-11-25";
 
@@ -58,7 +55,8 @@ pub async fn serve(
 ) -> io::Result<()> {
     let (out, outbox) = Outbox::new();
     let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Loopback));
-    let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), GatewayUser::local(), out));
+    let owner = (GatewayUser::local(), OutputOwner::new_connection());
+    let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), owner, out));
     // Read and write in separate tasks, because tasks wake each other without a system call. To wake the root future of
     // the runtime takes two system calls: one wakes the runtime, and with the other the runtime detects the wake-up.
     let mut writer = tokio::spawn(write_all(outbox, output));
@@ -105,6 +103,8 @@ async fn write_all(
 pub(super) struct ClientConnection {
     pool: Arc<ToolPool>,
     user: GatewayUser,
+    /// The clients that can read the outputs of the calls.
+    outputs: OutputOwner,
     out: Outbox,
     era: Mutex<ConnectionEra>,
     /// The revision that the handshake chose.
@@ -118,24 +118,25 @@ pub(super) struct ClientConnection {
     watched_logins: Mutex<HashMap<String, AbortOnDrop>>,
     /// The name that the client gave itself in its first request.
     client_name: OnceLock<String>,
-    /// The index in `LOG_LEVELS` of the least severe level that the client wants to receive.
-    log_rank: AtomicUsize,
+    log: Arc<ClientLog>,
 }
 
 impl ClientConnection {
-    pub(super) fn new(pool: Arc<ToolPool>, user: GatewayUser, out: Outbox) -> Self {
+    pub(super) fn new(pool: Arc<ToolPool>, (user, outputs): (GatewayUser, OutputOwner), out: Outbox) -> Self {
+        let log = Arc::new(ClientLog::new(out.clone()));
         Self {
             pool,
             user,
+            outputs,
             era: Mutex::default(),
             negotiated: OnceLock::new(),
             slot: Mutex::default(),
             calls: CallTable::default(),
-            questions: Arc::new(ClientQuestions::new(out.clone())),
+            questions: Arc::new(ClientQuestions::new(out.clone(), Arc::clone(&log))),
             progress: Arc::new(ProgressRelay::new(out.clone())),
             watched_logins: Mutex::default(),
             client_name: OnceLock::new(),
-            log_rank: AtomicUsize::new(0),
+            log,
             out,
         }
     }
@@ -281,6 +282,7 @@ impl ClientConnection {
         self.watch_changes(&opened);
         let mut capabilities = Self::capabilities();
         capabilities["logging"] = json!({});
+        self.log.begin();
         let version = negotiated(&asked.protocol_version);
         // Only the first handshake of a connection reaches this line.
         let _ = self.negotiated.set(version);
@@ -385,20 +387,8 @@ impl ClientConnection {
             level: String,
         }
         let SetLevel { level } = message::params(params)?;
-        let Some(rank) = LOG_LEVELS.iter().position(|known| *known == level) else {
-            let message = format!("unknown log level `{level}`; expected one of {}", LOG_LEVELS.join(", "));
-            return Err(GatewayError::new(message::INVALID_PARAMS, message));
-        };
-        self.log_rank.store(rank, Ordering::Relaxed);
+        self.log.set_level(&level).map_err(|message| GatewayError::new(message::INVALID_PARAMS, message))?;
         Ok("{}".into())
-    }
-
-    /// Returns true if the client wants log messages of this level. Always false for protocol revisions without
-    /// sessions, in which each request would have to ask for them.
-    fn wants_log(&self, level: &str) -> bool {
-        let rank = LOG_LEVELS.iter().position(|known| *known == level);
-        let is_wanted = rank.is_some_and(|rank| rank >= self.log_rank.load(Ordering::Relaxed));
-        is_wanted && *self.era() == ConnectionEra::Handshake
     }
 
     async fn reply(&self, id: &RawValue, outcome: Result<String, GatewayError>) {

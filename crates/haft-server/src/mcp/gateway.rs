@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::approval::Approver;
 use haft_core::naming::NamingScheme;
-use haft_core::position::RunPosition;
+use haft_core::output_store::OutputStore;
+use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::result::ToolError;
@@ -22,6 +23,9 @@ use super::meta_tools::ListedTools;
 /// Builds the tools for a client. It must not do slow IO, because the reply to `initialize` waits for it. The error is
 /// for the client.
 pub type ToolsOpener = Box<dyn Fn(&GatewayClient) -> Result<OpenedTools, String> + Send + Sync>;
+
+/// Opens the store of the outputs of one client, under this session. The error is for the client.
+pub type OutputsOpener = Arc<dyn Fn(SessionId) -> Result<Arc<dyn OutputStore>, String> + Send + Sync>;
 
 /// Returns the next step for a user after a failed call of the named tool by this principal.
 pub type CallHints = Arc<dyn Fn(&ToolError, &str, &Principal) -> Option<String> + Send + Sync>;
@@ -121,8 +125,10 @@ pub struct McpGateway {
 pub struct OpenedTools {
     /// The orchestrator that executes the calls.
     pub orchestrator: Orchestrator,
-    /// The context of all calls. The gateway adds approver, relay and progress.
+    /// The context of all calls. The gateway adds approver, relay, progress and outputs.
     pub context: RunContext,
+    /// Opens the output store of a client; `None` if haft stores no outputs.
+    pub outputs: Option<OutputsOpener>,
     /// The session and turn of the calls.
     pub place: RunPosition,
     /// Providers that take longer to prepare, such as HTTP APIs whose OpenAPI document is fetched.

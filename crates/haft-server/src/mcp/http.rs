@@ -28,6 +28,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, target};
 use self::sessions::{GatewaySession, SessionTable};
 use self::stream::{ErrorStatus, empty, event_stream, respond};
+use super::client_outputs::OutputOwner;
 use super::connection::{ClientConnection, MESSAGE_BYTES_MAX};
 use super::gateway::{BuiltinAccess, GatewayUser, McpGateway, TaskListAccess};
 pub(crate) use super::logins::LOGIN_PATH;
@@ -171,7 +172,8 @@ impl HttpGateway {
             return refusal(StatusCode::BAD_REQUEST, Some(&request.id), &error);
         }
         let (out, messages) = Outbox::new();
-        let connection = Arc::new(ClientConnection::new(Arc::clone(&self.pool), user, out));
+        let connection =
+            Arc::new(ClientConnection::new(Arc::clone(&self.pool), (user, OutputOwner::Principal), out));
         let receiving = Arc::clone(&connection);
         // Receive in a task, because the outbox must be read at the same time, by `respond`.
         let received = tokio::spawn(async move { receiving.receive(ClientMessage::Request(request)).await });

@@ -21,7 +21,7 @@ const PAGE_BYTES_MAX: usize = 4 << 20;
 
 /// Tools, prompts, resources or templates in their JSON form.
 #[derive(Debug, Default)]
-pub(super) struct ListedItems(Vec<ListedItem>);
+pub(super) struct ListedItems(Vec<Arc<ListedItem>>);
 
 #[derive(Debug)]
 pub(super) struct ListedItem {
@@ -49,7 +49,16 @@ pub(super) struct ListPage {
 
 impl ListedItems {
     /// Sorts the items. Of several items with the same name, keeps the first.
-    pub(super) fn new(mut items: Vec<ListedItem>) -> Self {
+    pub(super) fn new(items: Vec<ListedItem>) -> Self {
+        Self::sorted(items.into_iter().map(Arc::new).collect())
+    }
+
+    /// Returns this list with further items.
+    pub(super) fn with(&self, more: Vec<ListedItem>) -> Self {
+        Self::sorted(self.0.iter().cloned().chain(more.into_iter().map(Arc::new)).collect())
+    }
+
+    fn sorted(mut items: Vec<Arc<ListedItem>>) -> Self {
         items.sort_by(|one, two| one.name.cmp(&two.name));
         items.dedup_by(|two, one| two.name == one.name);
         Self(items)
@@ -67,8 +76,8 @@ impl ListedItems {
     /// Returns the owner of the template that matches a URI, by the text before its first variable.
     pub(super) fn template_owner(&self, uri: &str) -> Option<usize> {
         let literal = |item: &ListedItem| item.name.split('{').next().unwrap_or_default().len();
-        let fitting = self.0.iter().filter(|item| uri.starts_with(&item.name[..literal(item)]));
-        fitting.max_by_key(|item| literal(item))?.owner
+        let fitting = self.0.iter().filter(|item| uri.starts_with(&item.name[..literal(item.as_ref())]));
+        fitting.max_by_key(|item| literal(item.as_ref()))?.owner
     }
 
     /// Returns true if a client would see the same list.

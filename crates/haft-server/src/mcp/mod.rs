@@ -10,6 +10,8 @@
 //! run: every call passes the stages of the orchestrator.
 
 mod address;
+mod client_log;
+mod client_outputs;
 mod connection;
 mod era;
 mod gateway;
@@ -35,6 +37,6 @@ pub use connection::serve;
 pub use era::ClientAbilities;
 pub use gateway::{
     BuiltinAccess, CallHints, CallingClient, GatewayClient, McpGateway, OpenedTools, OperatorApprovers,
-    ToolsOpener, WarningSink,
+    OutputsOpener, ToolsOpener, WarningSink,
 };
 pub use meta_tools::{ListedTools, SearchSettings};

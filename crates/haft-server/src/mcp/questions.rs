@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, shown};
-use haft_core::client_relay::{ClientRelay, RelayedRequest};
+use haft_core::client_relay::{ClientRelay, RelayedLog, RelayedRequest};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
+use super::client_log::ClientLog;
 use super::message;
 use super::object::RawObject;
 use super::outbox::{MessageScope, Outbox};
@@ -67,6 +68,7 @@ struct GatewayCall {
 #[derive(Debug)]
 pub(super) struct ClientQuestions {
     out: Outbox,
+    log: Arc<ClientLog>,
     next: AtomicU64,
     /// Questions that were sent as requests.
     sent: Mutex<SentQuestions>,
@@ -77,8 +79,8 @@ pub(super) struct ClientQuestions {
 type SentQuestions = HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>>;
 
 impl ClientQuestions {
-    pub(super) fn new(out: Outbox) -> Self {
-        Self { out, next: AtomicU64::new(1), sent: Mutex::default(), calls: Mutex::default() }
+    pub(super) fn new(out: Outbox, log: Arc<ClientLog>) -> Self {
+        Self { out, log, next: AtomicU64::new(1), sent: Mutex::default(), calls: Mutex::default() }
     }
 
     /// Allows questions to be sent with a call, until the guard is dropped.
@@ -243,6 +245,10 @@ impl ClientRelay for ClientQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
         Box::pin(self.relay_with(request, self.carrier(None)))
     }
+
+    fn log(&self, record: RelayedLog<'_>) {
+        self.log.offer(record.level, record.params);
+    }
 }
 
 /// Sends questions with one call. Otherwise a question of one call could wait in the reply to another one.
@@ -263,6 +269,10 @@ impl ClientRelay for SingleCallQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
         Box::pin(self.client.relay_with(request, self.client.carrier(Some(self.call))))
     }
+
+    fn log(&self, record: RelayedLog<'_>) {
+        self.client.log(record);
+    }
 }
 
 /// Sends the questions of one task with this task. Otherwise a question of one task could wait in another one, whose
@@ -282,6 +292,10 @@ impl TaskQuestions {
 impl ClientRelay for TaskQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
         Box::pin(self.client.relay_with(request, Some(self.carrier())))
+    }
+
+    fn log(&self, record: RelayedLog<'_>) {
+        self.client.log(record);
     }
 }
 
@@ -402,7 +416,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn client_has_a_limited_number_of_open_questions() {
         let (out, mut messages) = Outbox::new();
-        let questions = Arc::new(ClientQuestions::new(out));
+        let questions = Arc::new(ClientQuestions::new(out.clone(), Arc::new(ClientLog::new(out))));
         let mut asking = tokio::task::JoinSet::new();
         for _ in 0..QUESTIONS_OPEN_MAX {
             let questions = Arc::clone(&questions);
@@ -420,7 +434,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn call_is_denied_if_the_client_answers_with_an_error_or_not_at_all() {
         let (out, mut messages) = Outbox::new();
-        let questions = Arc::new(ClientQuestions::new(out));
+        let questions = Arc::new(ClientQuestions::new(out.clone(), Arc::new(ClientLog::new(out))));
         let ask = || {
             let questions = Arc::clone(&questions);
             tokio::spawn(async move { Approver::ask(&*questions, &request(None)).await })

@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use haft_core::output_store::StoreEntry;
 use haft_core::position::RunPosition;
 use haft_core::provider::ToolProvider;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, SearchScope};
@@ -17,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::address::UpstreamAddresses;
-use super::gateway::{GatewayClient, McpGateway, OpenedTools, WarningSink};
+use super::client_outputs::ClientOutputs;
+use super::gateway::{GatewayClient, McpGateway, OpenedTools, OutputsOpener, WarningSink};
 use super::held::HeldCalls;
 use super::listing::CachedListing;
 use super::logins::{LoginPlace, UpstreamLogins};
@@ -25,9 +25,6 @@ use super::meta_tools::{ListedTools, ToolListing};
 use super::operator_questions::OperatorQueue;
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
-
-/// The maximum number of stored outputs that are listed as resources. Clients can still read older ones.
-const STORED_LISTED_MAX: usize = 1_000;
 
 /// The maximum number of warnings that wait for a connection.
 const WARNINGS_WAITING_MAX: usize = 64;
@@ -49,8 +46,10 @@ pub(super) struct SharedTools {
     pub(super) lists: CachedLists,
     pub(super) held: Arc<HeldCalls>,
     pub(super) tasks: Arc<TaskTable>,
-    /// Outputs that were stored for the clients, the oldest first.
-    stored: Arc<Mutex<Vec<StoreEntry>>>,
+    /// The outputs of tasks, and of clients without a session.
+    pub(super) outputs: Arc<ClientOutputs>,
+    /// Opens the output store of a client; `None` if haft stores no outputs.
+    pub(super) open_outputs: Option<OutputsOpener>,
     definitions: DefinitionWatch,
     /// True after all providers had time to start.
     ready: watch::Sender<bool>,
@@ -71,8 +70,17 @@ impl SharedTools {
     ) -> Result<Arc<Self>, String> {
         let opened = (gateway.open)(&client)?;
         let warn = Arc::clone(&gateway.warn);
-        let OpenedTools { orchestrator, context, place, later, upstreams, logins, naming, definitions } =
-            opened;
+        let OpenedTools {
+            orchestrator,
+            context,
+            outputs: open_outputs,
+            place,
+            later,
+            upstreams,
+            logins,
+            naming,
+            definitions,
+        } = opened;
         let servers: Vec<Arc<SupervisedServer>> =
             upstreams.iter().map(|provider| Arc::clone(provider.server())).collect();
         let namespaces = servers.iter().map(|server| server.namespace().to_owned()).collect();
@@ -88,7 +96,8 @@ impl SharedTools {
             lists: CachedLists::default(),
             held: kept.held,
             tasks: kept.tasks,
-            stored: kept.stored,
+            outputs: kept.outputs,
+            open_outputs,
             definitions,
             ready: watch::Sender::new(false),
             changed: watch::Sender::new(0),
@@ -161,21 +170,6 @@ impl SharedTools {
         }
     }
 
-    /// Adds an output to the listed resources.
-    pub(super) fn add_stored(&self, entry: &StoreEntry) {
-        let mut stored = self.stored();
-        if stored.len() >= STORED_LISTED_MAX {
-            stored.remove(0);
-        }
-        stored.push(entry.clone());
-        drop(stored);
-        self.lists.clear();
-    }
-
-    pub(super) fn stored(&self) -> MutexGuard<'_, Vec<StoreEntry>> {
-        self.stored.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn mark_used(&self) {
         *self.last_used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
@@ -210,7 +204,7 @@ const OPEN_MAX: usize = 256;
 struct KeptState {
     held: Arc<HeldCalls>,
     tasks: Arc<TaskTable>,
-    stored: Arc<Mutex<Vec<StoreEntry>>>,
+    outputs: Arc<ClientOutputs>,
 }
 
 /// The tools of one client in the pool.

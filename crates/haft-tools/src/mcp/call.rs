@@ -135,6 +135,7 @@ async fn exchange_numbered(
         ask.headers.clone_from(&request.headers);
         ask.trace_parent.clone_from(&request.trace_parent);
         ask.progress = Some(request.progress);
+        ask.call = Some(Arc::clone(request.in_flight));
         let (token, raw) = session.peer.request_numbered(ask).await.map_err(failed)?;
         match content::input_required(&raw).map_err(CallError::Tool)? {
             None => return Ok((token, raw)),

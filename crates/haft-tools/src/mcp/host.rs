@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use haft_core::client_relay::RelayedRequest;
+use haft_core::client_relay::{RelayedLog, RelayedRequest};
 use haft_core::elicitation::ElicitationAnswer;
 use haft_core::position::CallOperation;
 use serde_json::value::RawValue;
@@ -172,16 +172,27 @@ impl Host {
         }
     }
 
+    /// Writes a log record to the log of the server, and passes it to the client of a gateway whose call caused it. All
+    /// clients get a record outside of calls. No client gets a record if calls of several clients may have caused it.
+    pub(super) fn logged(&self, params: Option<&RawValue>, origin: &RequestingCall) {
+        let text = params.map_or("", RawValue::get);
+        self.log.note(&excerpt(text));
+        let Some(record) = LogRecord::read(&self.withheld.redact(text.to_owned())) else { return };
+        match origin {
+            RequestingCall::Call(call) => {
+                if let Some(relay) = &call.caller.run.relay {
+                    relay.log(RelayedLog { level: &record.level, params: &record.params });
+                }
+            }
+            // Ignore the send error: without a gateway there is no receiver.
+            RequestingCall::None => drop(self.news.send(ServerNews::Log(record))),
+            RequestingCall::Ambiguous => {}
+        }
+    }
+
     pub(super) fn notified(&self, method: &str, params: Option<&RawValue>) {
         match method {
             "notifications/tools/list_changed" => self.tools_changed.notify_one(),
-            "notifications/message" => {
-                let text = params.map_or("", RawValue::get);
-                self.log.note(&excerpt(text));
-                // Ignore the send error: without a gateway there is no receiver.
-                let record = LogRecord::read(&self.withheld.redact(text.to_owned()));
-                record.map(|record| self.news.send(ServerNews::Log(record)));
-            }
             "notifications/prompts/list_changed" => drop(self.news.send(ServerNews::PromptsChanged)),
             "notifications/resources/list_changed" => drop(self.news.send(ServerNews::ResourcesChanged)),
             "notifications/resources/updated" => {

@@ -75,13 +75,12 @@ impl InFlightCalls {
         InFlightGuard { calls: self, call, _end: end }
     }
 
-    /// Returns the newest call if all calls in flight belong to one run. With calls of several runs, returns
+    /// Returns the newest call if all calls in flight belong to one run or one client of a gateway. With calls of several runs, returns
     /// `Ambiguous`, because a wrong guess would show the request of one principal to another.
     pub(super) fn asker(&self) -> RequestingCall {
         let calls = self.lock();
         let Some(last) = calls.last() else { return RequestingCall::None };
-        let same_run = |call: &Arc<InFlight>| Arc::ptr_eq(&call.caller.run, &last.caller.run);
-        if calls.iter().all(same_run) {
+        if calls.iter().all(|call| is_same_client(&call.caller, &last.caller)) {
             RequestingCall::Call(Arc::clone(last))
         } else {
             RequestingCall::Ambiguous
@@ -100,6 +99,16 @@ impl InFlightCalls {
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<InFlight>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns true if two calls belong to one run, or to one client of a gateway. Each call of such a client may have its
+/// own context.
+fn is_same_client(one: &OriginatingCall, two: &OriginatingCall) -> bool {
+    let is_same_relay = match (&one.run.relay, &two.run.relay) {
+        (Some(one), Some(two)) => std::ptr::addr_eq(Arc::as_ptr(one), Arc::as_ptr(two)),
+        _ => false,
+    };
+    is_same_relay || Arc::ptr_eq(&one.run, &two.run)
 }
 
 /// Keeps a call in the list while its future is alive.

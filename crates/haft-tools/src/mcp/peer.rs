@@ -17,7 +17,9 @@ use tokio::time::{Instant, sleep_until};
 
 use super::bounded::cut;
 use super::host::Host;
+use super::in_flight::{InFlight, RequestingCall};
 use super::message::{self, ERROR_CHARS_MAX, JsonRpcMessage, McpOutgoingMessage, RequestId, RpcError};
+use super::task::related_task;
 use super::trace::TraceLineKind;
 use super::trace_parent;
 use super::transport::{ForgetOutcome, Inbox, Transport, TransportFailure};
@@ -61,6 +63,8 @@ pub(super) struct PeerRequest<'a> {
     /// The maximum wait for a reply or for progress.
     pub(super) patience: Duration,
     pub(super) progress: Option<&'a (dyn Fn(CallProgress) + Send + Sync)>,
+    /// The call that the request is made for; `None` for a request of haft itself.
+    pub(super) call: Option<Arc<InFlight>>,
     /// Metadata that replaces the connection's, for requests that are sent before the protocol revision is known.
     pub(super) manner: Option<RequestMetadata>,
 }
@@ -74,6 +78,7 @@ impl PeerRequest<'_> {
             trace_parent: None,
             patience,
             progress: None,
+            call: None,
             manner: None,
         }
     }
@@ -128,7 +133,9 @@ impl Peer {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let (tell, reply) = oneshot::channel();
         let (progress, progress_updates) = mpsc::channel(PROGRESS_WAITING_MAX);
-        self.table.expect(id, ReplyWaiter { reply: tell, progress }).map_err(PeerError::Failed)?;
+        self.table
+            .expect(id, ReplyWaiter { reply: tell, progress, call: ask.call.clone() })
+            .map_err(PeerError::Failed)?;
         let guard = CancelOnDrop { peer: self, id, method: ask.method };
         self.send(self.outgoing(id, &ask)).map_err(PeerError::Failed)?;
         let outcome = self.wait(&ask, reply, progress_updates).await;
@@ -328,6 +335,7 @@ enum ReplyMode {
 struct ReplyWaiter {
     reply: oneshot::Sender<Result<Box<RawValue>, PeerError>>,
     progress: mpsc::Sender<CallProgress>,
+    call: Option<Arc<InFlight>>,
 }
 
 impl PendingRequests {
@@ -391,8 +399,24 @@ impl PendingRequests {
             JsonRpcMessage::Request { id, method, params } => self.question(id, method, params),
             JsonRpcMessage::Notification { method, params } => match method.as_str() {
                 "notifications/progress" => self.progress(params.as_deref()),
+                "notifications/message" => {
+                    self.host.logged(params.as_deref(), &self.origin(params.as_deref(), answers));
+                }
                 _ => self.host.notified(&method, params.as_deref()),
             },
+        }
+    }
+
+    /// Returns the call that a message of the server belongs to. A reply stream belongs to the call of its request. If
+    /// this request has ended, its client is not known any more.
+    fn origin(&self, params: Option<&RawValue>, answers: Option<RequestId>) -> RequestingCall {
+        let Some(id) = answers.filter(|_| related_task(params).is_none()) else {
+            return self.host.calls.asker_of(params);
+        };
+        match self.lock().get(&id) {
+            Some(ReplyWaiter { call: Some(call), .. }) => RequestingCall::Call(Arc::clone(call)),
+            Some(ReplyWaiter { call: None, .. }) => RequestingCall::None,
+            None => RequestingCall::Ambiguous,
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::event::CallProgress;
@@ -209,6 +210,7 @@ impl UpstreamTask<'_> {
         let mut ask = PeerRequest::new(method, fields, patience);
         ask.headers.clone_from(&self.headers);
         ask.trace_parent.clone_from(&self.exchange.trace_parent);
+        ask.call = Some(Arc::clone(self.exchange.in_flight));
         self.session.peer.request(ask).await.map_err(|error| in_task(call::failed(error)))
     }
 }

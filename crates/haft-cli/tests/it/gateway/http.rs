@@ -1,6 +1,6 @@
 //! Tests of the gateway over HTTP: sessions, headers, keys and principals.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -80,6 +80,13 @@ impl GatewayServer {
 
     pub(super) fn post(&self, headers: &[(&str, &str)], body: &Value) -> GatewayReply {
         self.send("POST", headers, &body.to_string())
+    }
+
+    /// Opens the stream of a session for messages that belong to no request, and returns its lines.
+    pub(super) fn listen(&self, headers: &[(&str, &str)]) -> Lines<BufReader<TcpStream>> {
+        let mut lines = BufReader::new(self.open("/mcp", "GET", headers, "")).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "HTTP/1.1 200 OK");
+        lines
     }
 
     /// Makes the handshake, and returns the id of the session.

@@ -287,6 +287,7 @@ impl ClientConnection {
         let context = RunContext {
             approver: self.operator_approver(&opened.shared, &|| None).or_else(by_client),
             relay: Some(Arc::clone(&asked) as _),
+            outputs: opened.task_outputs.clone(),
             ..RunContext::clone(&opened.context)
         };
         let work = Arc::clone(self).execute((Arc::clone(opened), Arc::new(context)), call, (era, asked));
@@ -329,7 +330,7 @@ impl ClientConnection {
         loop {
             let result = self.execute_once(&opened, &context, call).await;
             let server = login_server(&opened.shared, &result).filter(|_| logins < LOGINS_PER_REQUEST_MAX);
-            let Some(server) = server else { return self.result_json(&opened.shared, &result, era) };
+            let Some(server) = server else { return self.result_json(&opened, &result, era) };
             logins += 1;
             // A login is rare, so its future is not a part of the future of each call.
             match Box::pin(self.request_login(&opened, server, (era, &*asker))).await {
@@ -339,7 +340,7 @@ impl ClientConnection {
                     let refusal = result.outcome.err().map(|error| error.message).unwrap_or_default();
                     return Ok(failed(&format!("{refusal}\n{reason}"), era));
                 }
-                LoginStep::NotOffered => return self.result_json(&opened.shared, &result, era),
+                LoginStep::NotOffered => return self.result_json(&opened, &result, era),
             }
         }
     }
@@ -362,13 +363,14 @@ impl ClientConnection {
 
     fn result_json(
         &self,
-        tools: &SharedTools,
+        opened: &OpenedClient,
         result: &ToolResult,
         era: RequestEra,
     ) -> Result<String, GatewayError> {
+        let tools = &opened.shared;
         for content in result.outcome.iter().flat_map(|output| &output.content) {
             if let OutputContent::Stored(stored) = content {
-                tools.add_stored(&stored.stored);
+                opened.add_stored(&stored.stored);
             }
         }
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();

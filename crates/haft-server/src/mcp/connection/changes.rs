@@ -204,13 +204,11 @@ impl ClientConnection {
         let mut warnings = opened.shared.warnings.subscribe();
         loop {
             match warnings.recv().await {
-                Ok(warning) if self.wants_log("warning") => {
+                Ok(warning) => {
                     let params = json!({ "level": "warning", "logger": "haft", "data": warning.to_string() });
-                    let text = message::notification("notifications/message", &params);
-                    // A client that does not read loses the warning, but the operator still gets it.
-                    self.out.offer(MessageScope::Connection, text);
+                    self.log.offer("warning", &params.to_string());
                 }
-                Ok(_) | Err(RecvError::Lagged(_)) => {}
+                Err(RecvError::Lagged(_)) => {}
                 Err(RecvError::Closed) => return,
             }
         }
@@ -230,12 +228,7 @@ impl ClientConnection {
                     opened.resources_changed.notify_one();
                 }
                 Ok(ServerNews::ResourceUpdated(own)) => self.pass_update(&opened, server, &own).await,
-                Ok(ServerNews::Log(record)) if self.wants_log(&record.level) => {
-                    let text = message::raw_notification("notifications/message", &record.params);
-                    // A client that does not read loses only log messages.
-                    self.out.offer(MessageScope::Connection, text);
-                }
-                Ok(ServerNews::Log(_)) => {}
+                Ok(ServerNews::Log(record)) => self.log.offer(&record.level, &record.params),
                 // Some of the missed notifications may have been changes.
                 Err(RecvError::Lagged(_)) => {
                     opened.shared.lists.clear();

@@ -76,11 +76,16 @@ impl ClientConnection {
         list: UpstreamList,
     ) -> Result<String, GatewayError> {
         let cursor = cursor(request)?;
-        let page = self.merged(opened, list).await.page(cursor.as_deref())?;
+        let upstream = self.merged(opened, list).await;
+        let page = match list {
+            UpstreamList::Resources => upstream.with(stored_items(opened)).page(cursor.as_deref())?,
+            UpstreamList::Templates | UpstreamList::Prompts => upstream.page(cursor.as_deref())?,
+        };
         Ok(page_json(list.key(), page, era))
     }
 
-    /// Returns the merged list, from the cache if it is fresh.
+    /// Returns the merged list of the servers, from the cache if it is fresh. The stored outputs of a client are not
+    /// part of it, because clients share the cache.
     pub(super) async fn merged(&self, opened: &OpenedClient, list: UpstreamList) -> Arc<ListedItems> {
         let shared = &opened.shared;
         if let Some(cached) = shared.lists.get(list) {
@@ -89,17 +94,14 @@ impl ClientConnection {
         shared.until_ready().await;
         let offered = shared.upstreams.offered(&shared.orchestrator, &shared.gateway.selection);
         let caller = opened.caller(&new_call_id());
-        let mut items = shared.upstreams.list(list, &offered, &caller, shared.gateway.ready_wait).await;
-        if list == UpstreamList::Resources {
-            items.extend(stored_items(opened));
-        }
+        let items = shared.upstreams.list(list, &offered, &caller, shared.gateway.ready_wait).await;
         let items = Arc::new(ListedItems::new(items));
         shared.lists.set(list, &items);
         items
     }
 }
 
-/// Reads a stored output of the client's own session.
+/// Reads a stored output of the client.
 pub(super) async fn read_stored(opened: &OpenedClient, uri: &str) -> Result<String, GatewayError> {
     let outputs = opened.context.outputs.as_ref();
     let handle = stored_handle(uri).and_then(Handle::parse);
@@ -131,7 +133,7 @@ pub(super) fn unknown_resource(uri: &str) -> GatewayError {
 }
 
 fn stored_items(opened: &OpenedClient) -> Vec<ListedItem> {
-    let stored = opened.shared.stored();
+    let Some(outputs) = &opened.listed_outputs else { return Vec::new() };
     let item = |entry: &haft_core::output_store::StoreEntry| {
         let uri = stored_uri(&entry.handle.to_string());
         let json = json!({
@@ -142,7 +144,7 @@ fn stored_items(opened: &OpenedClient) -> Vec<ListedItem> {
         });
         ListedItem { name: uri, owner: None, json: json.to_string() }
     };
-    stored.iter().map(item).collect()
+    outputs.entries().iter().map(item).collect()
 }
 
 fn cursor(request: &ClientRequest) -> Result<Option<String>, GatewayError> {

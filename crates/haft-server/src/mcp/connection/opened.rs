@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::approval::Approver;
 use haft_core::event::EventSinks;
+use haft_core::output_store::{OutputStore, StoreEntry};
 use haft_core::run::context::RawResults;
 use haft_core::sampling::OriginatingCall;
 use haft_core::tool::CallId;
@@ -15,8 +16,9 @@ use tokio::task::JoinHandle;
 
 use super::ClientConnection;
 use super::changes::watch_upstream;
+use crate::mcp::client_outputs::{ClientOutputs, OutputOwner, SessionStore};
 use crate::mcp::era::{ClientAbilities, RequestEra};
-use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser};
+use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser, TaskListAccess};
 use crate::mcp::listing::ListedItems;
 use crate::mcp::message::{GatewayError, INTERNAL_ERROR};
 use crate::mcp::operator_questions::{ClientReply, OperatorQuestions};
@@ -34,6 +36,10 @@ pub(super) struct OpenSlot {
 pub(super) struct OpenedClient {
     pub(super) shared: Arc<SharedTools>,
     pub(super) context: Arc<RunContext>,
+    /// The outputs that the client lists as resources; `None` if it cannot list the outputs that it can read.
+    pub(super) listed_outputs: Option<Arc<ClientOutputs>>,
+    /// The output store for calls that run as tasks.
+    pub(super) task_outputs: Option<Arc<dyn OutputStore>>,
     pub(super) subscriptions: Arc<ClientSubscriptions>,
     pub(super) prompts_changed: Notify,
     pub(super) resources_changed: Notify,
@@ -93,6 +99,12 @@ impl OpenedClient {
         true
     }
 
+    /// Lists an output of a call as a resource from now on.
+    pub(super) fn add_stored(&self, entry: &StoreEntry) {
+        let own = self.listed_outputs.as_ref().filter(|outputs| outputs.has_stored(&entry.handle));
+        own.unwrap_or(&self.shared.outputs).add(entry);
+    }
+
     /// Returns the caller of a request that is not a tool call.
     pub(super) fn caller(&self, id: &str) -> OriginatingCall {
         let cx = haft_core::provider::CallContext::new(
@@ -140,6 +152,13 @@ impl OpenedClient {
     }
 }
 
+/// The outputs that a connection lists, and the stores for its calls and its tasks.
+struct ConnectionOutputs {
+    listed: Option<Arc<ClientOutputs>>,
+    own: Option<Arc<dyn OutputStore>>,
+    of_tasks: Option<Arc<dyn OutputStore>>,
+}
+
 impl ClientConnection {
     /// Opens the tools for a client with these capabilities. Only the first call on a connection opens them, and the
     /// first call after a reload.
@@ -173,10 +192,13 @@ impl ClientConnection {
         let GatewayUser { principal, builtin_tools, .. } = self.user.clone();
         let client = GatewayClient { principal, abilities, builtin_tools };
         let shared = self.pool.get(client).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
+        let outputs =
+            self.open_outputs(&shared).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.progress) as _]);
         let by_client = || abilities.elicitation.then(|| Arc::clone(&self.questions) as _);
         let context = RunContext {
             approver: self.operator_approver(&shared, &|| None).or_else(by_client),
+            outputs: outputs.own,
             relay: Some(Arc::clone(&self.questions) as _),
             events: Arc::new(events),
             raw_results: RawResults::Kept,
@@ -184,12 +206,33 @@ impl ClientConnection {
         };
         Ok(Arc::new(OpenedClient {
             shared,
+            listed_outputs: outputs.listed,
+            task_outputs: outputs.of_tasks,
             context: Arc::new(context),
             subscriptions,
             prompts_changed: Notify::new(),
             resources_changed: Notify::new(),
             tasks: Mutex::default(),
         }))
+    }
+
+    /// Opens the output stores of the client. On a server without keys, all clients without a session are one
+    /// principal, and a list would give each client the handles, and with them the outputs, of the others.
+    fn open_outputs(&self, shared: &SharedTools) -> Result<ConnectionOutputs, String> {
+        let open = |outputs: &ClientOutputs| {
+            shared.open_outputs.as_ref().map(|open| open(outputs.session)).transpose()
+        };
+        let of_tasks = open(&shared.outputs)?;
+        let listed = match (&self.outputs, self.user.task_list) {
+            (OutputOwner::Connection(own), _) => {
+                let stores = open(own)?.zip(of_tasks.clone());
+                let own_store = stores.map(|(own, of_tasks)| Arc::new(SessionStore { own, of_tasks }) as _);
+                return Ok(ConnectionOutputs { listed: Some(Arc::clone(own)), own: own_store, of_tasks });
+            }
+            (OutputOwner::Principal, TaskListAccess::Offered) => Some(Arc::clone(&shared.outputs)),
+            (OutputOwner::Principal, TaskListAccess::Withheld) => None,
+        };
+        Ok(ConnectionOutputs { listed, own: of_tasks.clone(), of_tasks })
     }
 
     /// Returns the approver that asks the operator; `None` if the client can ask its own user, or no operator can be

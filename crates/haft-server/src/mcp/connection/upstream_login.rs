@@ -170,6 +170,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::future::BoxFuture;
+    use haft_core::client_relay::RelayedLog;
     use haft_testkit::AccountServer;
     use serde_json::value::RawValue;
 
@@ -187,6 +188,8 @@ mod tests {
             let answer = RawValue::from_string(json!({ "action": action }).to_string());
             Box::pin(async { answer.map_err(|error| error.to_string()) })
         }
+
+        fn log(&self, _: RelayedLog<'_>) {}
     }
 
     #[tokio::test]

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::mcp::client_outputs::OutputOwner;
 use crate::mcp::connection::ClientConnection;
 use crate::mcp::gateway::GatewayUser;
 use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
@@ -94,7 +95,8 @@ impl GatewaySession {
     pub(super) fn begin(pool: Arc<ToolPool>, user: GatewayUser) -> Arc<Self> {
         let (out, messages) = Outbox::new();
         let streams = Arc::new(SessionStreams::default());
-        let connection = Arc::new(ClientConnection::new(pool, user.clone(), out));
+        let owner = (user.clone(), OutputOwner::new_connection());
+        let connection = Arc::new(ClientConnection::new(pool, owner, out));
         Arc::new(Self {
             id: uuid::Uuid::new_v4().to_string(),
             router: tokio::spawn(route_all(messages, Arc::clone(&streams), Arc::clone(&connection))),
