@@ -16,6 +16,7 @@ mod connection;
 mod era;
 mod gateway;
 mod held;
+mod hidden_address;
 pub(crate) mod http;
 mod lines;
 mod listing;

@@ -27,8 +27,16 @@ pub(super) struct ResultForm<'a> {
     /// The next step for a user after a failure.
     pub(super) hint: Option<String>,
     pub(super) era: RequestEra,
+    /// Removes addresses from a text that haft wrote about an upstream server; `None` if the tool belongs to none.
+    pub(super) hide: Option<&'a dyn Fn(&str) -> String>,
     /// Converts the URIs of the upstream server for the client; `None` if they are passed unchanged.
     pub(super) uris: Option<&'a UriMap<'a>>,
+}
+
+impl ResultForm<'_> {
+    fn shown(&self, message: &str) -> String {
+        self.hide.map_or_else(|| message.to_owned(), |hide| hide(message))
+    }
 }
 
 /// Returns the JSON of a result. An unknown tool becomes a JSON-RPC error, and so does an error that only the client
@@ -38,7 +46,7 @@ pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<S
     match &result.outcome {
         Ok(output) => Ok(output_json(output, &form)),
         Err(error) if error.kind == ToolErrorKind::UnknownTool => {
-            Err(GatewayError::new(INVALID_PARAMS, error.message.clone()))
+            Err(GatewayError::new(INVALID_PARAMS, form.shown(&error.message)))
         }
         Err(ToolError { protocol: Some(error), .. }) => {
             let sent = GatewayError::new(error.code, error.message.clone());
@@ -46,9 +54,9 @@ pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<S
         }
         Err(ToolError { raw: Some(raw), .. }) => Ok(raw_json(raw, &form)),
         Err(error) => {
-            let text = match form.hint {
-                Some(hint) => format!("{}\nhint: {hint}", error.message),
-                None => error.message.clone(),
+            let text = match &form.hint {
+                Some(hint) => format!("{}\nhint: {hint}", form.shown(&error.message)),
+                None => form.shown(&error.message),
             };
             Ok(failed(&text, form.era))
         }
@@ -171,7 +179,7 @@ mod tests {
     }
 
     fn form(declared: DeclaredOutput, hint: Option<&str>, era: RequestEra) -> ResultForm<'static> {
-        ResultForm { declared, hint: hint.map(str::to_owned), era, uris: None }
+        ResultForm { declared, hint: hint.map(str::to_owned), era, hide: None, uris: None }
     }
 
     fn json_of(outcome: Result<ToolOutput, ToolError>, era: RequestEra) -> Value {

@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, timeout};
 
 use super::address::{AddressOwner, UpstreamAddresses};
+use super::hidden_address::without_urls;
 use super::listing::{ListedItem, ListedItems};
 use super::message::{GatewayError, INTERNAL_ERROR, METHOD_NOT_FOUND};
 use super::object::RawObject;
@@ -162,6 +163,11 @@ impl UpstreamServers {
             Some(ListedItem { name, owner: Some(server), json: object.to_string() })
         };
         items.iter().take(ITEMS_MAX).filter_map(item).collect()
+    }
+
+    /// Removes all URLs, and the hosts and ports of the servers, from a text for a client.
+    pub(super) fn without_addresses(&self, text: &str) -> String {
+        self.servers.iter().fold(without_urls(text), |text, server| server.without_address(text))
     }
 
     pub(super) async fn pass(

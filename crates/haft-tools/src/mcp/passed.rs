@@ -90,6 +90,11 @@ impl SupervisedServer {
         self.is_known().then(|| self.shared.offers())
     }
 
+    /// Removes the host and port of a remote server from a text.
+    pub fn without_address(&self, text: String) -> String {
+        self.shared.host.address.redact(text)
+    }
+
     /// Subscribes to all later notifications of the server.
     pub fn news(&self) -> broadcast::Receiver<ServerNews> {
         self.shared.host.news.subscribe()

@@ -338,7 +338,8 @@ impl ClientConnection {
                 LoginStep::Reply(error) => return Err(error),
                 LoginStep::Failed(reason) => {
                     let refusal = result.outcome.err().map(|error| error.message).unwrap_or_default();
-                    return Ok(failed(&format!("{refusal}\n{reason}"), era));
+                    let text = opened.shared.upstreams.without_addresses(&format!("{refusal}\n{reason}"));
+                    return Ok(failed(&text, era));
                 }
                 LoginStep::NotOffered => return self.result_json(&opened, &result, era),
             }
@@ -384,13 +385,17 @@ impl ClientConnection {
             Some(_) | None => DeclaredOutput::Content,
         };
         let hint = |error| (tools.gateway.hints)(error, &result.call.name, &self.user.principal);
+        let tool_is_unknown = tool.is_none();
         let hint = result.outcome.as_ref().err().and_then(hint);
         let addresses = &tools.upstreams.addresses;
         let server = tool.and_then(|tool| addresses.position(tool.identity().namespace.as_str()));
         let uri = |own: &str| server.map_or_else(|| own.to_owned(), |server| addresses.uri(server, own));
         let uris: Option<&UriMap<'_>> =
             (server.is_some() && !addresses.is_bare()).then_some(&uri as &UriMap<'_>);
-        call_result(result, ResultForm { declared, hint, era, uris })
+        let hide = |text: &str| tools.upstreams.without_addresses(text);
+        let hide: Option<&dyn Fn(&str) -> String> =
+            (server.is_some() || tool_is_unknown).then_some(&hide as _);
+        call_result(result, ResultForm { declared, hint, era, hide, uris })
     }
 }
 

@@ -205,7 +205,8 @@ impl ClientConnection {
         loop {
             match warnings.recv().await {
                 Ok(warning) => {
-                    let params = json!({ "level": "warning", "logger": "haft", "data": warning.to_string() });
+                    let data = opened.shared.upstreams.without_addresses(&warning.to_string());
+                    let params = json!({ "level": "warning", "logger": "haft", "data": data });
                     self.log.offer("warning", &params.to_string());
                 }
                 Err(RecvError::Lagged(_)) => {}

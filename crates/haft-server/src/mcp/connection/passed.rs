@@ -357,6 +357,7 @@ impl ClientConnection {
                 LoginStep::Repeat => {}
                 LoginStep::Reply(error) => return Err(error),
                 LoginStep::Failed(reason) => {
+                    let reason = upstreams.without_addresses(&reason);
                     return Err(GatewayError::new(refusal.code, format!("{}: {reason}", refusal.message)));
                 }
                 LoginStep::NotOffered => return Err(refusal),

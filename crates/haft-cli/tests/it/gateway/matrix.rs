@@ -1,0 +1,153 @@
+//! Tests of all combinations of protocol revision and transport, of clients and of upstream servers.
+
+use std::io::{BufRead, BufReader};
+
+use haft_testkit::TestTree;
+use serde_json::{Value, json};
+
+use super::http::{GatewayServer, request};
+use super::http_upstream::{HttpUpstream, UpstreamEra, UpstreamFault};
+use super::{McpClient, configure, place, text};
+
+/// A client that answers questions, over stdio or over HTTP.
+enum MatrixClient<'a> {
+    Stdio(Box<McpClient>),
+    Session(&'a GatewayServer, String),
+    Stateless(&'a GatewayServer),
+}
+
+fn abilities() -> Value {
+    json!({"elicitation": {"form": {}}})
+}
+
+fn answer(colour: &str) -> Value {
+    json!({"action": "accept", "content": {"colour": colour}})
+}
+
+impl<'a> MatrixClient<'a> {
+    fn over_http(server: &'a GatewayServer, era: UpstreamEra) -> Self {
+        match era {
+            UpstreamEra::Handshake => {
+                let params = json!({"protocolVersion": "2025-11-25", "capabilities": abilities(),
+                    "clientInfo": {"name": "t", "version": "1"}});
+                let greeted = server.post(&[], &request(1, "initialize", &params));
+                Self::Session(server, greeted.header("mcp-session-id"))
+            }
+            UpstreamEra::Stateless => Self::Stateless(server),
+        }
+    }
+
+    fn over_stdio(place: &TestTree, era: UpstreamEra) -> Self {
+        Self::Stdio(Box::new(match era {
+            UpstreamEra::Handshake => McpClient::handshake(place, &[], abilities()),
+            UpstreamEra::Stateless => McpClient::stateless(place, &[], abilities()),
+        }))
+    }
+
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        match self {
+            Self::Stdio(client) => client.ask(method, params),
+            Self::Session(server, id) => {
+                let reply = server.post(&[("Mcp-Session-Id", id)], &request(2, method, &params)).message();
+                reply.get("result").unwrap_or_else(|| panic!("{reply}")).clone()
+            }
+            Self::Stateless(server) => {
+                let reply = ask_stateless(server, method, params, &[]);
+                reply.get("result").unwrap_or_else(|| panic!("{reply}")).clone()
+            }
+        }
+    }
+
+    /// Calls a tool that asks a question, answers it, and returns the question and the result.
+    fn call_and_answer(&mut self, params: Value, colour: &str) -> (Value, Value) {
+        match self {
+            Self::Stdio(client) if client.meta.is_none() => {
+                let id = client.begin("tools/call", params);
+                let question = client.wait_for("elicitation/create");
+                client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer(colour)}));
+                (question["params"].clone(), client.reply(id)["result"].clone())
+            }
+            Self::Session(server, id) => answer_on_stream(server, id, &params, colour),
+            Self::Stdio(_) | Self::Stateless(_) => {
+                let asked = self.ask("tools/call", params.clone());
+                let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+                let mut again = params;
+                again["requestState"] = asked["requestState"].clone();
+                again["inputResponses"] = json!({});
+                again["inputResponses"][key] = answer(colour);
+                (question["params"].clone(), self.ask("tools/call", again))
+            }
+        }
+    }
+}
+
+/// Sends a stateless request of a client that answers questions.
+fn ask_stateless(server: &GatewayServer, method: &str, mut params: Value, headers: &[(&str, &str)]) -> Value {
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": abilities(),
+    });
+    let name = params["name"].as_str().unwrap_or_default().to_owned();
+    let mut own = vec![("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", method)];
+    own.extend(Some(("Mcp-Name", name.as_str())).filter(|(_, name)| !name.is_empty()));
+    server.post(&[&own, headers].concat(), &request(1, method, &params)).message()
+}
+
+/// Answers the question that arrives on the stream of the call.
+fn answer_on_stream(server: &GatewayServer, id: &str, params: &Value, colour: &str) -> (Value, Value) {
+    let own = [("Mcp-Session-Id", id)];
+    let stream = server.open("/mcp", "POST", &own, &request(2, "tools/call", params).to_string());
+    let lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut messages = lines.filter_map(|line| {
+        let data = line.strip_prefix("data: ").or_else(|| line.strip_prefix('{').map(|_| line.as_str()))?;
+        serde_json::from_str::<Value>(data).ok()
+    });
+    let question = messages.find(|message| message["method"] == "elicitation/create").unwrap();
+    server.post(&own, &json!({"jsonrpc": "2.0", "id": question["id"], "result": answer(colour)}));
+    let reply = messages.find(|message| message["id"] == 2 && message.get("method").is_none()).unwrap();
+    (question["params"].clone(), reply["result"].clone())
+}
+
+/// Configures one upstream server, and returns its tool that asks a question.
+fn configure_upstream(place: &TestTree, transport: &str, era: UpstreamEra) -> &'static str {
+    match (transport, era) {
+        ("stdio", UpstreamEra::Handshake) => {
+            configure(place, &[("up", "good", &[]), ("asking", "asks-person", &[])], "");
+            "asking__echo"
+        }
+        ("stdio", UpstreamEra::Stateless) => {
+            configure(place, &[("up", "modern", &[])], "");
+            "up__slow"
+        }
+        (_, era) => {
+            let url = HttpUpstream::start(era, UpstreamFault::None, 1);
+            place.file("home/haft.json", &json!({"mcpServers": {"up": {"url": url}}}).to_string());
+            "up__ask"
+        }
+    }
+}
+
+#[test]
+fn no_error_or_warning_shows_the_address_of_a_server_or_of_its_redirect() {
+    for fault in [UpstreamFault::RedirectsCalls, UpstreamFault::RedirectsAll] {
+        let place = place();
+        let url = HttpUpstream::start(UpstreamEra::Handshake, fault, 1);
+        place.file("home/haft.json", &json!({"mcpServers": {"up": {"url": url}}}).to_string());
+        let mut client = McpClient::handshake(&place, &[], json!({}));
+        client.names();
+        let id = client.begin("tools/call", json!({"name": "up__echo", "arguments": {}}));
+        let called = client.reply(id).to_string();
+        let id = client.begin("resources/read", json!({"uri": "haft:up/note://1"}));
+        let read = client.reply(id).to_string();
+        let mut shown = vec![called.clone(), read];
+        if fault == UpstreamFault::RedirectsAll {
+            shown.push(client.wait_for("notifications/message").to_string());
+            assert!(shown[2].contains("the server redirects to"), "{shown:?}");
+        } else {
+            assert!(called.contains("the server redirects to `[address]`"), "{called}");
+        }
+        for text in shown {
+            assert!(!text.contains("canary") && !text.contains("127.0.0.1"), "{fault:?}: {text}");
+        }
+    }
+}
