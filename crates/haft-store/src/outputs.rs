@@ -2,6 +2,7 @@
 //! outputs in memory instead.
 
 mod memory;
+mod owned;
 mod session;
 mod sweep;
 

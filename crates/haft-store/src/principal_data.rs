@@ -130,6 +130,7 @@ impl PrincipalData {
         let sessions = self.add_sessions(&mut owned, &bound)?;
         self.add_responses(&mut owned, &bound, &sessions)?;
         self.add_conversations(&mut owned)?;
+        self.add_outputs(&mut owned)?;
         let grants = FileGrants::of(&self.home).file_of(&self.owner);
         owned.add(GroupLock::None, ["lock", "json"].map(|suffix| grants.with_extension(suffix)).into());
         let spending = SpendingStore::of(&self.home);
@@ -212,6 +213,16 @@ impl PrincipalData {
             owned.add(GroupLock::None, vec![file("lock"), file("json")]);
         }
         owned.unreadable.extend(conversations.unreadable);
+        Ok(())
+    }
+
+    /// Adds the outputs of calls outside of runs.
+    fn add_outputs(&self, owned: &mut OwnedFiles) -> io::Result<()> {
+        let outputs = FileOutputs::of(&self.home);
+        for (session, record) in outputs.owned_sessions(&self.owner)? {
+            let key = RunKey { tenant: self.owner.tenant().to_owned(), run: session };
+            owned.add(GroupLock::None, vec![outputs.directory_of(&key), record]);
+        }
         Ok(())
     }
 

@@ -25,7 +25,7 @@ use haft_server::mcp::{
     BuiltinAccess, ClientAbilities, GatewayClient, OpenedTools, OutputsOpener, ToolsOpener,
 };
 use haft_server::{AgentCatalog, Server, needs_builtin_tools};
-use haft_store::outputs::FileStore;
+use haft_store::outputs::FileOutputs;
 use haft_store::tenant::directory_of;
 use haft_tools::mcp::{ElicitationSupport, LoginOffer, RelayedCapabilities};
 use haft_tools::output::OUTPUT_TOOL;
@@ -162,7 +162,8 @@ impl GatewayTools {
                     Some(local) => local.clone(),
                     None => workspace_of(&args, &configuration, &client.principal, &home)?,
                 };
-            let outputs = config.tool_output.enabled.then(|| outputs_opener(&home, &config));
+            let outputs =
+                config.tool_output.enabled.then(|| outputs_opener(&home, &client.principal, &config));
             let sampler = ModelSampler::new(&config, &policy, Arc::new(variable), None);
             let context = RunContext {
                 principal: client.principal.clone(),
@@ -205,11 +206,10 @@ impl GatewayTools {
 }
 
 /// Returns the function that opens the output store of a client.
-fn outputs_opener(home: &Home, config: &ResolvedConfig) -> OutputsOpener {
-    let (root, limits) = (home.data().join("outputs"), config.tool_output.limits.clone());
+fn outputs_opener(home: &Home, owner: &Principal, config: &ResolvedConfig) -> OutputsOpener {
+    let (outputs, owner, limits) = (FileOutputs::of(home), owner.clone(), config.tool_output.limits.clone());
     Arc::new(move |session: SessionId| {
-        let store = FileStore::of_session(&root, session, limits.clone());
-        store.map(|store| Arc::new(store) as _).map_err(|error| {
+        outputs.open_owned(&owner, session, &limits).map_err(|error| {
             let hint = "the operator can set HAFT_HOME to a directory that haft can write to";
             format!("haft cannot open the store of tool outputs: {error}; {hint}")
         })

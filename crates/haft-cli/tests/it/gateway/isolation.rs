@@ -82,6 +82,26 @@ fn stored_output_of_a_stateless_request_belongs_to_its_principal() {
 }
 
 #[test]
+fn stored_outputs_of_clients_are_deleted_with_their_principal() {
+    let place = place();
+    configure(&place, &[], SMALL_OUTPUTS);
+    let key = key(&place, "anna");
+    let server = GatewayServer::start(&place, &[]);
+    let session = server.session(&[("Authorization", &key)]);
+    let own = [("Authorization", key.as_str()), ("Mcp-Session-Id", session.as_str())];
+    server.post(&own, &request(2, "tools/call", &large_call()));
+    drop(server);
+    let outputs = || {
+        let all = std::fs::read_dir(place.path("home/data/outputs/tenant-acme")).unwrap().flatten();
+        all.filter(|entry| entry.file_name().to_string_lossy().starts_with("session-")).count()
+    };
+    assert_eq!(outputs(), 1);
+    // A key without a subject belongs to the subject `me`.
+    place.haft(&["store", "delete", "--principal", "acme/me", "--yes"]).output().expect_code(0);
+    assert_eq!(outputs(), 0);
+}
+
+#[test]
 fn stateless_request_without_keys_reads_a_stored_output_by_its_handle_but_cannot_list_it() {
     let place = place();
     configure(&place, &[], SMALL_OUTPUTS);
