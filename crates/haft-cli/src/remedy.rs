@@ -4,6 +4,7 @@
 use haft_core::principal::Principal;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_tools::mcp::LOGIN_NEEDED;
+use serde_json::json;
 
 use haft_config::ResolvedConfig;
 use haft_config::mcp::ServerOfTool;
@@ -20,7 +21,11 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
             |server| unknown(&server),
         )),
         ToolErrorKind::InvalidArguments => Some(format!("`haft tools {tool} --schema` shows the parameters of the tool")),
-        ToolErrorKind::Denied => Some("`haft config show` shows the settings that apply, and the files that set them".into()),
+        ToolErrorKind::Denied => match Denial::of(error) {
+            Denial::NeedsApproval | Denial::ByRule => Some(allowing(tool)),
+            Denial::ByUser => None,
+            Denial::Inactive => Some("`haft config show` shows the settings that apply, and the files that set them".into()),
+        },
         ToolErrorKind::Timeout => {
             let of_server =
                 server.map_or(String::new(), |ServerOfTool { name, .. }| format!(", `mcpServers.{name}.requestTimeout`"));
@@ -57,6 +62,9 @@ pub(super) fn for_client(
     tool: &str,
     (config, principal): (&ResolvedConfig, &Principal),
 ) -> Option<String> {
+    if error.kind == ToolErrorKind::Denied {
+        return denied_to_client(error, tool);
+    }
     let is_login = error.kind == ToolErrorKind::Unavailable && error.message.contains(LOGIN_NEEDED);
     let server = ServerOfTool::find(&config.mcp_servers, tool).filter(|_| is_login);
     match server {
@@ -69,11 +77,86 @@ pub(super) fn for_client(
     }
 }
 
+/// The reason why a call was denied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Denial {
+    /// A rule requires an approval, and no user could be asked.
+    NeedsApproval,
+    ByRule,
+    ByUser,
+    /// The tool is not offered.
+    Inactive,
+}
+
+impl Denial {
+    fn of(error: &ToolError) -> Self {
+        let message = &error.message;
+        if message.contains("needs approval") {
+            Self::NeedsApproval
+        } else if message.contains("is denied") {
+            Self::ByRule
+        } else if message.contains("the user refused") {
+            Self::ByUser
+        } else {
+            Self::Inactive
+        }
+    }
+}
+
+/// Returns the next step for the user of a client, who cannot change the configuration of haft.
+#[cfg(feature = "serve")]
+fn denied_to_client(error: &ToolError, tool: &str) -> Option<String> {
+    let by_operator = || format!("the operator of haft can allow the call: {}", allowing(tool));
+    match Denial::of(error) {
+        Denial::NeedsApproval => Some(format!(
+            "use a client that can show forms (elicitation), so that you can approve the call yourself, or ask the \
+             operator; {}",
+            by_operator()
+        )),
+        Denial::ByRule => Some(by_operator()),
+        Denial::ByUser => None,
+        Denial::Inactive => Some("only the operator of haft can offer this tool".into()),
+    }
+}
+
+/// Returns the settings that allow a denied tool.
+fn allowing(tool: &str) -> String {
+    let rule = json!({ "tool": tool, "decision": "allow" });
+    format!(
+        "to allow such calls, change the rule that the message names, or add the rule `{rule}` to `policy.rules` in \
+         `haft.json`; `haft policy explain {tool}` shows the rule that decides, and `haft config show` the file that \
+         sets it"
+    )
+}
+
 fn unknown(server: &ServerOfTool<'_>) -> String {
     let name = server.name;
     match (server.settings.enabled, &server.settings.reach) {
         (false, _) => format!("`mcpServers.{name}.enabled` is false"),
         (true, Err(reason)) => reason.clone(),
         (true, Ok(_)) => format!("`haft mcp test {name}` starts the server and lists its tools"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn denial_leads_to_the_setting_that_would_allow_the_call() {
+        let of = |message: &str| Denial::of(&ToolError::new(ToolErrorKind::Denied, message));
+        for (message, expected) in [
+            (
+                "this call of `bash` needs approval, and no user is available to approve it: x",
+                Denial::NeedsApproval,
+            ),
+            ("this call of `bash` is denied: rule x", Denial::ByRule),
+            ("tool `bash` is denied by the operator", Denial::ByRule),
+            ("the user refused this call", Denial::ByUser),
+            ("tool `bash` is not active: quarantined", Denial::Inactive),
+        ] {
+            assert_eq!(of(message), expected, "{message}");
+        }
+        assert!(allowing("bash").contains(r#"{"decision":"allow","tool":"bash"}"#), "{}", allowing("bash"));
     }
 }

@@ -84,7 +84,11 @@ fn client_without_elicitation_gets_the_reason_and_a_hint() {
         let denied = client.call("bash", json!({"command": "echo done"}));
         assert_eq!(denied["isError"], true);
         let told = text(&denied);
-        assert!(told.contains("needs approval") && told.contains("hint: "), "{told}");
+        assert!(
+            told.contains("needs approval") && told.contains("hint: use a client that can show forms"),
+            "{told}"
+        );
+        assert!(told.contains(r#"{"decision":"allow","tool":"bash"}"#), "{told}");
     }
 }
 
