@@ -219,7 +219,7 @@ impl ClientConnection {
             }
             ("tasks/list", RequestEra::Handshake) if self.lists_core_tasks() => self.core_task(&request),
             ("tasks/result", RequestEra::Handshake) if self.has_core_tasks() => {
-                return self.begin_task_result(request).await;
+                return self.begin_task_result(request, progress).await;
             }
             (method, _) => {
                 let message = format!("the method `{method}` is not supported");

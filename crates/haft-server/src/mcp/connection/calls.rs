@@ -240,15 +240,25 @@ impl ClientConnection {
         if runs == ResultPlace::Task {
             return Ok(self.begin_task(opened, (call, digest), era, requested.unwrap_or_default().ttl()));
         }
-        let watched = self.progress.watch(&call.id.0, progress);
-        let beats = beat(watched.as_ref());
         let context = self.call_context(opened, (id, era));
         let asker = self.call_asker(approval);
+        let call_id = call.id.0.clone();
         let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
+        self.with_progress(&call_id, progress, self.in_rounds(opened, round, work)).await
+    }
+
+    /// Waits for a request. Until it ends, the client gets its progress and heartbeats, if the client wants them.
+    pub(super) async fn with_progress<T>(
+        &self,
+        call: &str,
+        wanted: Option<ProgressTarget>,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let watched = self.progress.watch(call, wanted);
         tokio::select! {
             biased;
-            outcome = self.in_rounds(opened, round, work) => outcome,
-            never = beats => match never {},
+            outcome = work => outcome,
+            never = beat(watched.as_ref()) => match never {},
         }
     }
 
@@ -375,6 +385,7 @@ impl ClientConnection {
             }
         }
         let tool = tools.orchestrator.catalog().resolve(&result.call.name).ok();
+        let tool_is_unknown = tool.is_none();
         let search = tools.search_scope();
         let declared = match &tool {
             // The client has not seen the output schema of a tool that is not in its list.
@@ -385,7 +396,6 @@ impl ClientConnection {
             Some(_) | None => DeclaredOutput::Content,
         };
         let hint = |error| (tools.gateway.hints)(error, &result.call.name, &self.user.principal);
-        let tool_is_unknown = tool.is_none();
         let hint = result.outcome.as_ref().err().and_then(hint);
         let addresses = &tools.upstreams.addresses;
         let server = tool.and_then(|tool| addresses.position(tool.identity().namespace.as_str()));
@@ -457,7 +467,56 @@ async fn beat(watched: Option<&WatchedProgress<'_>>) -> std::convert::Infallible
 
 #[cfg(test)]
 mod tests {
+    use haft_engine::ToolFilter;
+    use tokio::time::sleep;
+
     use super::*;
+    use crate::mcp::client_outputs::OutputOwner;
+    use crate::mcp::gateway::{GatewayUser, McpGateway};
+    use crate::mcp::logins::LoginPlace;
+    use crate::mcp::meta_tools::ListedTools;
+    use crate::mcp::outbox::{OutMessage, Outbox};
+    use crate::mcp::shared_tools::ToolPool;
+
+    /// Returns a connection to a gateway without tools, and its messages to the client.
+    fn connection() -> (ClientConnection, tokio::sync::mpsc::Receiver<OutMessage>) {
+        let gateway = McpGateway {
+            name: "haft".into(),
+            version: "1".into(),
+            instructions: None,
+            selection: ToolFilter::All,
+            listed: ListedTools::All,
+            ready_wait: Duration::ZERO,
+            open: Box::new(|_| Err("no tools".into())),
+            hints: Arc::new(|_, _, _| None),
+            warn: Arc::new(|_| ()),
+            operator: None,
+        };
+        let (out, messages) = Outbox::new();
+        let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Nowhere));
+        let owner = (GatewayUser::local(), OutputOwner::new_connection());
+        (ClientConnection::new(pool, owner, out), messages)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_with_a_progress_token_gets_a_heartbeat_in_each_pause_until_its_request_ends() {
+        let (connection, mut messages) = connection();
+        let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
+        let wanted = ProgressTarget { token: raw("\"p\""), request: raw("7") };
+        let work = sleep(HEARTBEAT_PAUSE * 3 + Duration::from_secs(1));
+        connection.with_progress("c", Some(wanted), work).await;
+        assert_eq!(messages.len(), 3);
+        let text = messages.try_recv().unwrap().text;
+        assert!(
+            text.contains("notifications/progress") && text.contains("\"progressToken\":\"p\""),
+            "{text}"
+        );
+        while messages.try_recv().is_ok() {}
+        sleep(HEARTBEAT_PAUSE * 2).await;
+        assert!(messages.is_empty(), "the request has ended");
+        connection.with_progress("c", None, sleep(HEARTBEAT_PAUSE * 3)).await;
+        assert!(messages.is_empty(), "a client without a token gets no progress");
+    }
 
     #[tokio::test]
     async fn client_has_a_limited_number_of_open_requests() {

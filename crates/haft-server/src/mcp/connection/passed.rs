@@ -172,7 +172,6 @@ impl ClientConnection {
         self.start(request, move |request| async move {
             let call = new_call_id();
             let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
-            let _watched = connection.progress.watch(&call, wanted);
             let (name, rest) = subject.identity();
             let approval = ApprovalId::of_call(opened.shared.place, &CallId(call.clone()));
             let round = RequestRound {
@@ -185,7 +184,8 @@ impl ClientConnection {
             let asker = connection.call_asker(approval);
             let passed = PassedCall { id: call.clone(), era, asker };
             let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, passed);
-            let outcome = connection.in_rounds(&opened, round, work).await;
+            let waiting = connection.in_rounds(&opened, round, work);
+            let outcome = connection.with_progress(&call, wanted, waiting).await;
             (request, outcome)
         })
         .await;

@@ -7,9 +7,11 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::ClientConnection;
+use super::calls::new_call_id;
 use super::opened::OpenedClient;
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{self, ClientRequest, GatewayError};
+use crate::mcp::progress::ProgressTarget;
 use crate::mcp::tasks::{AwaitedTask, RESULT_PAUSE};
 
 #[derive(Deserialize)]
@@ -33,7 +35,11 @@ impl ClientConnection {
     }
 
     /// Replies with the result of a task as soon as it has ended.
-    pub(super) async fn begin_task_result(self: &Arc<Self>, request: ClientRequest) {
+    pub(super) async fn begin_task_result(
+        self: &Arc<Self>,
+        request: ClientRequest,
+        progress: Option<Box<RawValue>>,
+    ) {
         let params = message::params::<CoreTaskParams>(request.params.as_deref());
         let opened = params.and_then(|params| Ok((params, self.open_for(RequestEra::Handshake)?)));
         let (params, opened) = match opened {
@@ -42,7 +48,9 @@ impl ClientConnection {
         };
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
-            let outcome = connection.task_result(&opened, &request.id, &params.task_id).await;
+            let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
+            let waiting = connection.task_result(&opened, &request.id, &params.task_id);
+            let outcome = connection.with_progress(&new_call_id(), wanted, waiting).await;
             (request, outcome)
         })
         .await;
