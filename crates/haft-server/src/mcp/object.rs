@@ -21,6 +21,10 @@ impl<'a> RawObject<'a> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| &**value)
     }
 
+    pub(super) fn remove(&mut self, key: &str) {
+        self.0.retain(|(name, _)| name != key);
+    }
+
     /// Replaces a member in its position, or appends it.
     pub(super) fn set(&mut self, key: &'static str, value: impl Into<Cow<'a, str>>) {
         let value = value.into();

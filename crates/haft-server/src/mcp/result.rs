@@ -98,15 +98,17 @@ fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
     with_era(&rewritten, form.era)
 }
 
-/// Adds the members that the protocol revision requires to a result of an upstream server.
+/// Adds the members that the protocol revision requires to a result of an upstream server. Removes the member that only
+/// revisions without sessions define, which a server of such a revision sends.
 pub(super) fn with_era(text: &str, era: RequestEra) -> String {
-    match (era, RawObject::of(text)) {
-        (RequestEra::Stateless(_), Some(mut object)) => {
-            object.set("resultType", "\"complete\"");
-            object.to_string()
-        }
-        (RequestEra::Stateless(_) | RequestEra::Handshake, _) => text.to_owned(),
+    let is_changed = matches!(era, RequestEra::Stateless(_)) || text.contains("\"resultType\"");
+    let object = is_changed.then(|| RawObject::of(text)).flatten();
+    let Some(mut object) = object else { return text.to_owned() };
+    match era {
+        RequestEra::Stateless(_) => object.set("resultType", "\"complete\""),
+        RequestEra::Handshake => object.remove("resultType"),
     }
+    object.to_string()
 }
 
 /// Adds the members that the protocol revision requires.

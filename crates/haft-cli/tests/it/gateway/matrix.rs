@@ -128,6 +128,34 @@ fn configure_upstream(place: &TestTree, transport: &str, era: UpstreamEra) -> &'
 }
 
 #[test]
+fn every_client_revision_and_transport_works_with_every_server_revision_and_transport() {
+    let eras = [UpstreamEra::Handshake, UpstreamEra::Stateless];
+    for (upstream, era) in ["stdio", "http"].into_iter().flat_map(|at| eras.map(|era| (at, era))) {
+        let place = place();
+        let asking = configure_upstream(&place, upstream, era);
+        let server = GatewayServer::start(&place, &["--no-auth"]);
+        for (transport, client_era) in ["stdio", "http"].into_iter().flat_map(|at| eras.map(|era| (at, era)))
+        {
+            let case = format!("{transport} {client_era:?} client, {upstream} {era:?} server");
+            let mut client = match transport {
+                "stdio" => MatrixClient::over_stdio(&place, client_era),
+                _ => MatrixClient::over_http(&server, client_era),
+            };
+            let listed = client.ask("tools/list", json!({}));
+            assert!(listed["tools"].to_string().contains("\"up__echo\""), "{case}: {listed}");
+            let echoed = client.ask("tools/call", json!({"name": "up__echo", "arguments": {"text": "hi"}}));
+            assert_eq!(text(&echoed), "echo: hi", "{case}");
+            let is_stateless = client_era == UpstreamEra::Stateless;
+            assert_eq!(echoed["resultType"] == "complete", is_stateless, "{case}: {echoed}");
+            let call = json!({"name": asking, "arguments": {"text": "now"}});
+            let (question, answered) = client.call_and_answer(call, "red");
+            assert!(question["message"].as_str().unwrap().contains("Which colour?"), "{case}: {question}");
+            assert!(text(&answered).contains("red"), "{case}: {answered}");
+        }
+    }
+}
+
+#[test]
 fn no_error_or_warning_shows_the_address_of_a_server_or_of_its_redirect() {
     for fault in [UpstreamFault::RedirectsCalls, UpstreamFault::RedirectsAll] {
         let place = place();
