@@ -20,6 +20,7 @@ mod passed;
 mod programs;
 mod protocol;
 mod reload;
+mod rug_pull;
 mod sdk;
 mod search;
 mod tasks;

@@ -27,12 +27,12 @@ for line in sys.stdin:
     print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
 "#;
 
-fn tool(name: &str, description: &str) -> Value {
+pub(super) fn tool(name: &str, description: &str) -> Value {
     let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
     json!({"name": name, "description": description, "inputSchema": schema})
 }
 
-fn serve(tree: &TestTree, tools: &[Value]) {
+pub(super) fn serve(tree: &TestTree, tools: &[Value]) {
     serve_with(tree, tools, json!({}));
 }
 
@@ -42,7 +42,7 @@ fn serve_with(tree: &TestTree, tools: &[Value], greeting: Value) {
     tree.file("outside/tools.json", &served.to_string());
 }
 
-fn tree() -> TestTree {
+pub(super) fn tree() -> TestTree {
     let tree = TestTree::new(TestUser::Ourselves);
     let script = tree.file("outside/server.py", SERVER);
     let tools = tree.path("outside/tools.json");
@@ -142,6 +142,13 @@ fn model_does_not_see_quarantined_instructions_or_tools() {
     tree.haft(&["mcp", "test", "s"]).output().expect_code(0);
     let listed = tree.haft(&["tools", "--json"]).output().expect_code(0);
     assert!(!listed.stdout.contains("s__add"), "{}", listed.stdout);
+    let model_server = server([ScriptStep::text("Done.")]);
+    haft(&tree, &model_server, &["run", "-m", "openai/m", "go"]).output().expect_code(0);
+    let sent = model_server.requests()[0].body.to_string();
+    assert!(sent.contains("bash"), "{sent}");
+    for text in ["s__add", "Other.", "Poisoned"] {
+        assert!(!sent.contains(text), "{text}: {sent}");
+    }
 }
 
 #[test]
