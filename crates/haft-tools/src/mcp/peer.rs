@@ -396,7 +396,10 @@ impl PendingRequests {
                 Some(id) => self.answer(id, outcome.map_err(|error| PeerError::Rpc(self.redacted(error)))),
                 None => self.noise("a JSON-RPC reply without an id"),
             },
-            JsonRpcMessage::Request { id, method, params } => self.question(id, method, params),
+            JsonRpcMessage::Request { id, method, params } => {
+                let asker = self.origin(params.as_deref(), answers);
+                self.question(id, (method, params), asker);
+            }
             JsonRpcMessage::Notification { method, params } => match method.as_str() {
                 "notifications/progress" => self.progress(params.as_deref()),
                 "notifications/message" => {
@@ -459,7 +462,12 @@ impl PendingRequests {
     }
 
     /// Answers a request from the server in a separate task, because a user may need time to answer.
-    fn question(&self, id: Box<RawValue>, method: String, params: Option<Box<RawValue>>) {
+    fn question(
+        &self,
+        id: Box<RawValue>,
+        (method, params): (String, Option<Box<RawValue>>),
+        asker: RequestingCall,
+    ) {
         let Some(transport) = self.transport.get().and_then(Weak::upgrade) else { return };
         let Ok(permit) = Arc::clone(&self.questions).try_acquire_owned() else {
             let busy = "{\"code\":-32000,\"message\":\"too many requests at once\"}";
@@ -467,7 +475,6 @@ impl PendingRequests {
         };
         let host = Arc::clone(&self.host);
         tokio::spawn(async move {
-            let asker = host.calls.asker_of(params.as_deref());
             let answer = host.answer(&method, params.as_deref(), (None, &asker)).await;
             let (kind, content) =
                 answer.map_or_else(|refusal| ("error", refusal.as_json()), |result| ("result", result));

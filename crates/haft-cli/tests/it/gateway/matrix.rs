@@ -156,6 +156,29 @@ fn every_client_revision_and_transport_works_with_every_server_revision_and_tran
 }
 
 #[test]
+fn each_question_of_a_shared_http_server_goes_to_the_client_whose_call_it_belongs_to() {
+    for era in [UpstreamEra::Handshake, UpstreamEra::Stateless] {
+        let place = place();
+        let url = HttpUpstream::start(UpstreamEra::Handshake, UpstreamFault::None, 2);
+        place.file("home/haft.json", &json!({"mcpServers": {"up": {"url": url}}}).to_string());
+        let server = GatewayServer::start(&place, &["--no-auth"]);
+        std::thread::scope(|scope| {
+            let calls = ["one", "two"].map(|name| {
+                let mut client = MatrixClient::over_http(&server, era);
+                let call = json!({"name": "up__ask", "arguments": {"text": name}});
+                scope.spawn(move || (name, client.call_and_answer(call, name)))
+            });
+            for call in calls {
+                let (name, (question, answered)) = call.join().unwrap();
+                assert!(question["message"].as_str().unwrap().ends_with(name), "{era:?}: {question}");
+                let expected = json!({"action": "accept", "content": {"colour": name}});
+                assert_eq!(text(&answered), format!("{name}: {expected}"), "{era:?}");
+            }
+        });
+    }
+}
+
+#[test]
 fn no_error_or_warning_shows_the_address_of_a_server_or_of_its_redirect() {
     for fault in [UpstreamFault::RedirectsCalls, UpstreamFault::RedirectsAll] {
         let place = place();

@@ -1,6 +1,7 @@
 use std::sync::Mutex as StdMutex;
 
 use futures_util::future::BoxFuture;
+use haft_core::client_relay::{ClientRelay, RelayedLog, RelayedRequest};
 use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event::NoEvents;
 use haft_core::provider::CallContext;
@@ -234,4 +235,70 @@ async fn elicitation_goes_to_the_user_of_the_run_in_flight() {
     let _call = table.host.calls.begin(OriginatingCall::of(&alone));
     let reply = reply_to("elicitation/create", &table, &transport).await;
     assert!(reply.contains(r#"{"action":"decline"}"#), "{reply}");
+}
+
+/// A client of a gateway that records the log messages and questions that it gets.
+#[derive(Default)]
+struct RecordingClient(StdMutex<Vec<String>>);
+
+impl ClientRelay for RecordingClient {
+    fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
+        self.0.lock().unwrap().push(format!("{} {}", request.method, request.params));
+        Box::pin(async { RawValue::from_string("{}".into()).map_err(|error| error.to_string()) })
+    }
+
+    fn log(&self, record: RelayedLog<'_>) {
+        self.0.lock().unwrap().push(record.params.to_owned());
+    }
+}
+
+fn call_of_client(client: &Arc<RecordingClient>) -> OriginatingCall {
+    let run = RunContext { relay: Some(Arc::clone(client) as _), ..RunContext::default() };
+    OriginatingCall::of(&CallContext::new(CallId("1".into()), Arc::new(run), None, Arc::new(NoEvents)))
+}
+
+#[tokio::test]
+async fn message_on_a_reply_stream_belongs_to_the_call_of_its_request() {
+    let relayed = RelayedCapabilities { sampling: true, ..RelayedCapabilities::default() };
+    let (peer, table, transport) = connected_to(Host { relayed, ..host(None) });
+    let mut news = table.host.news.subscribe();
+    let clients = [Arc::<RecordingClient>::default(), Arc::default()];
+    let calls = clients.each_ref().map(|client| table.host.calls.begin(call_of_client(client)));
+    let requests = calls.each_ref().map(|call| {
+        let mut request = ask(60);
+        request.call = Some(Arc::clone(&call.call));
+        peer.request(request)
+    });
+    let log = |level: &str, stream: Option<RequestId>| {
+        let params = format!(r#"{{"level":"{level}"}}"#);
+        let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{params}}}"#);
+        table.received(&text, stream);
+    };
+    let serve = async {
+        transport.more.notified().await;
+        while transport.sent.lock().unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        log("info", Some(1));
+        log("error", Some(2));
+        log("debug", None);
+        log("alert", Some(3));
+        let question = r#"{"jsonrpc":"2.0","id":"q","method":"sampling/createMessage","params":{"a":2}}"#;
+        table.received(question, Some(2));
+        while transport.sent.lock().unwrap().len() < 3 {
+            tokio::task::yield_now().await;
+        }
+        table.received(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Some(1));
+        table.received(r#"{"jsonrpc":"2.0","id":2,"result":{}}"#, Some(2));
+    };
+    let [one, two] = requests;
+    let (one, two, ()) = tokio::join!(one, two, serve);
+    assert!(one.is_ok() && two.is_ok());
+    let told = |client: usize| clients[client].0.lock().unwrap().clone();
+    assert_eq!(told(0), [r#"{"level":"info"}"#]);
+    assert_eq!(told(1), [r#"{"level":"error"}"#, r#"sampling/createMessage {"a":2}"#]);
+    assert!(news.try_recv().is_err(), "no client gets a record that calls of two clients may have caused");
+    drop(calls);
+    log("notice", None);
+    assert!(news.try_recv().is_ok(), "all clients get a record outside of calls");
 }
