@@ -51,6 +51,7 @@ use crate::runs::{
     ActiveRun, LeftSessions, PartialOutputs, PreparedAgent, ResumedSession, RunRequest, Variables,
 };
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
+use crate::wiring::EngineState;
 use haft_config::ResolvedConfig;
 use haft_config::expand::VariableSource;
 use haft_config::skills::{MissingRequirement, Skill, Skills};
@@ -147,6 +148,11 @@ impl Runtime {
     /// Returns the tools that an administrator turned off, for all runs of this runtime.
     pub fn switches(&self) -> ToolSwitches {
         self.generation().engine.switches().clone()
+    }
+
+    /// Returns the queues and caches that all runs of the current configuration share, for calls outside of runs.
+    pub fn engine(&self) -> EngineState {
+        self.generation().engine.clone()
     }
 
     /// Returns the remembered approvals of all principals, for a program that lists and revokes them.

@@ -10,12 +10,12 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::home::Home;
 use haft_core::name::QueueName;
 use haft_core::provider::ToolProvider;
 use haft_core::rules::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules};
 use haft_core::tool::{ApprovalPolicy, ToolDefinition};
 use haft_core::tool_lock::ToolLock;
-use haft_core::tool_switches::ToolSwitches;
 use haft_engine::{
     Catalog, CatalogConfig, CatalogEntry, CatalogWarning, GovernedTool, Orchestrator, PROVIDERS_AT_ONCE_MAX,
     QueueConfig, Queues, ToolActivity, ToolPolicies,
@@ -63,21 +63,25 @@ pub fn orchestrator_with_stored_cache(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
 ) -> Orchestrator {
-    orchestrator_with_options(settings, others, OrchestratorOptions::default(), ToolSwitches::default())
+    let engine = engine_with_stored_cache(&settings.config, settings.policy.home());
+    orchestrator_with_engine(settings, others, OrchestratorOptions::default(), &engine)
 }
 
-/// Builds an orchestrator like [`orchestrator_with_stored_cache`], with settings of its own, and without the tools that
-/// an administrator turned off.
-pub fn orchestrator_with_options(
+/// Returns queues and a cache for the orchestrators of one process. The cache stores its outputs in haft's home
+/// directory, so that other processes share them.
+pub fn engine_with_stored_cache(config: &ResolvedConfig, home: &Home) -> EngineState {
+    let store = FileCache::of(home, cache_limits(config));
+    EngineState::new(config).with_cache_store(Some(Arc::new(store)))
+}
+
+/// Builds an orchestrator that shares queues and caches with others, with settings of its own.
+pub fn orchestrator_with_engine(
     settings: ToolSettings,
     others: Vec<Arc<dyn ToolProvider>>,
     own: OrchestratorOptions,
-    switches: ToolSwitches,
+    engine: &EngineState,
 ) -> Orchestrator {
-    let store = FileCache::of(settings.policy.home(), cache_limits(&settings.config));
-    let engine = EngineState::new(&settings.config);
-    let engine = engine.with_cache_store(Some(Arc::new(store))).with_switches(switches);
-    let parts = OrchestratorParts::with_engine(settings, others, &engine);
+    let parts = OrchestratorParts::with_engine(settings, others, engine);
     parts.orchestrator(parts.config(), own)
 }
 

@@ -151,7 +151,7 @@ impl GatewayTools {
         let grants = approvals::store(&home);
         let (place, parents, events) = (watch.place(), watch.trace_parents(), watch.sink());
         let (args, exposure, local, agents) = (self.policy, self.exposure, self.local, self.agents);
-        let switches = agents.runtime.as_ref().map(Runtime::switches).unwrap_or_default();
+        let own_engine = wiring::engine_with_stored_cache(&configuration.resolved, &home);
         Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
             let mut config = configuration.resolved.clone();
             if client.builtin_tools == BuiltinAccess::Withheld {
@@ -188,8 +188,9 @@ impl GatewayTools {
             let later = later(config.clone(), home.clone());
             let settings = ToolSettings { policy, timeout: None, config };
             let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
-            let orchestrator =
-                wiring::orchestrator_with_options(settings, providers, options, switches.clone());
+            // All clients of the process, and the runs of its agents, share the queues.
+            let engine = agents.runtime.as_ref().map_or_else(|| own_engine.clone(), Runtime::engine);
+            let orchestrator = wiring::orchestrator_with_engine(settings, providers, options, &engine);
             Ok(OpenedTools {
                 orchestrator,
                 context,

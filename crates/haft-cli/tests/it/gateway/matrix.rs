@@ -202,3 +202,24 @@ fn no_error_or_warning_shows_the_address_of_a_server_or_of_its_redirect() {
         }
     }
 }
+
+#[test]
+fn queue_limit_holds_over_all_clients_of_the_process() {
+    let place = place();
+    configure(&place, &[], r#", "queues": {"default": {"maxConcurrency": 1}}"#);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    // These clients differ in their capabilities, so they do not share their tools.
+    let one = MatrixClient::over_http(&server, UpstreamEra::Handshake);
+    let two = MatrixClient::Session(&server, server.session(&[]));
+    std::thread::scope(|scope| {
+        let calls = [one, two].map(|mut client| {
+            // The command fails if another one runs at the same time.
+            let command = json!({"command": "mkdir running && sleep 0.5 && rmdir running"});
+            scope.spawn(move || client.ask("tools/call", json!({"name": "bash", "arguments": command})))
+        });
+        for call in calls {
+            let called = call.join().unwrap();
+            assert_eq!(called["isError"], Value::Null, "{called}");
+        }
+    });
+}
