@@ -365,6 +365,15 @@ for line in sys.stdin:
             page["nextCursor"] = "again"
         if mode == "strange-list":
             page = {"tools": {"echo": 1}, "nextCursor": 5}
+        if mode == "million-tools":
+            listed = b",".join(b'{"name":"t_%d"}' % number for number in range(1_000_000))
+            out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[%s]}}\n' % (request["id"], listed))
+            out.flush()
+            continue
+        if mode == "million-pages":
+            at = int(request["params"].get("cursor", "0"))
+            page["tools"] = [{"name": f"t_{at * 1000 + number}"} for number in range(1000)]
+            page.update({} if at == 999 else {"nextCursor": str(at + 1)})
         if mode == "list-of-nothing":
             out.write(b'{"jsonrpc":"2.0","id":%d,"result":{"tools":[0%s]}}\n' % (request["id"], b",0" * 10_000_000))
             out.flush()

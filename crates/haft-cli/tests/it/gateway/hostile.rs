@@ -1,6 +1,8 @@
 //! Tests with clients and upstream servers that misbehave.
 
 use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use haft_testkit::{eventually, unique_marker};
@@ -138,6 +140,66 @@ fn upstream_with_countless_tools_is_listed_in_pages() {
     let count = names.len();
     names.dedup();
     assert!(names.is_sorted() && names.len() == count && count > 5_000, "{count}");
+}
+
+/// Returns the memory that a process uses, in MiB.
+fn resident_mib(child: &std::process::Child) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
+}
+
+#[test]
+fn upstream_that_lists_a_million_tools_is_listed_up_to_the_limit() {
+    for mode in ["million-tools", "million-pages"] {
+        let place = place();
+        configure(&place, &[("up", mode, &[])], "");
+        let mut client = McpClient::handshake(&place, &[], json!({}));
+        let (mut count, mut cursor) = (0, json!(null));
+        loop {
+            let params = if cursor.is_null() { json!({}) } else { json!({"cursor": cursor}) };
+            let page = client.ask("tools/list", params);
+            count += page["tools"].as_array().unwrap().len();
+            cursor = page["nextCursor"].clone();
+            if cursor.is_null() {
+                break;
+            }
+        }
+        assert!((5_000..=20_000).contains(&count), "{mode}: {count}");
+        assert!(resident_mib(&client.child) < 400, "{mode}: {} MiB", resident_mib(&client.child));
+        assert_eq!(client.ask("ping", json!({})), json!({}));
+    }
+}
+
+#[test]
+fn memory_stays_bounded_while_a_client_does_not_read() {
+    let place = place();
+    configure(&place, &[("up", "catalog", &["1000"])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let mut input = client.input.take().unwrap();
+    let written = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&written);
+    let writer = std::thread::spawn(move || {
+        // This loop ends when haft has ended.
+        while input.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/list\"}\n").is_ok() {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let (mut last, mut since) = (0, Instant::now());
+    eventually("haft reads no more requests", || {
+        let now = written.load(Ordering::Relaxed);
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        now > 0 && since.elapsed() > Duration::from_secs(1)
+    });
+    assert!(resident_mib(&client.child) < 400, "{} MiB", resident_mib(&client.child));
+    // Closing the output ends haft, even while its queue is full.
+    let McpClient { mut child, output, .. } = client;
+    drop(output);
+    child.wait().unwrap();
+    writer.join().unwrap();
 }
 
 #[test]

@@ -204,6 +204,43 @@ fn no_error_or_warning_shows_the_address_of_a_server_or_of_its_redirect() {
 }
 
 #[test]
+fn request_state_of_a_principal_is_invalid_for_another_principal() {
+    let place = place();
+    configure(&place, &[("up", "modern", &[])], "");
+    let keys = ["anna", "bert"].map(|name| {
+        let created = place.haft(&["keys", "create", name, "--tenant", name]).output().expect_code(0);
+        format!("Bearer {}", created.stdout.trim())
+    });
+    let server = GatewayServer::start(&place, &[]);
+    let call = |key: usize, params: &Value| {
+        ask_stateless(&server, "tools/call", params.clone(), &[("Authorization", &keys[key])])
+    };
+    let mut params = json!({"name": "up__slow", "arguments": {}});
+    let asked = call(0, &params)["result"].clone();
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    params["requestState"] = asked["requestState"].clone();
+    params["inputResponses"] = json!({});
+    params["inputResponses"][&key] = answer("red");
+    let refused = call(1, &params);
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    let answered = call(0, &params);
+    assert!(text(&answered["result"]).contains("red"), "the owner can still use it: {answered}");
+}
+
+#[test]
+fn session_over_http_cannot_change_its_protocol_revision() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let own = [("Mcp-Session-Id", session.as_str())];
+    let modern = json!({"_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}});
+    let refused = server.post(&own, &request(2, "tools/list", &modern));
+    assert_eq!(refused.message()["error"]["code"], -32600, "{refused:?}");
+    assert_eq!(server.post(&own, &request(3, "ping", &json!({}))).message()["result"], json!({}));
+}
+
+#[test]
 fn queue_limit_holds_over_all_clients_of_the_process() {
     let place = place();
     configure(&place, &[], r#", "queues": {"default": {"maxConcurrency": 1}}"#);
