@@ -42,9 +42,9 @@ impl ResultForm<'_> {
 /// Returns the JSON of a result. An unknown tool becomes a JSON-RPC error, and so does an error that only the client
 /// can resolve. Any other failure is a result that the model reads. A failed result of an upstream server keeps all its
 /// content.
-pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<String, GatewayError> {
+pub(super) fn call_result(result: &ToolResult, form: &ResultForm<'_>) -> Result<String, GatewayError> {
     match &result.outcome {
-        Ok(output) => Ok(output_json(output, &form)),
+        Ok(output) => Ok(output_json(output, form)),
         Err(error) if error.kind == ToolErrorKind::UnknownTool => {
             Err(GatewayError::new(INVALID_PARAMS, form.shown(&error.message)))
         }
@@ -52,7 +52,7 @@ pub(super) fn call_result(result: &ToolResult, form: ResultForm<'_>) -> Result<S
             let sent = GatewayError::new(error.code, error.message.clone());
             Err(GatewayError { data: error.data.clone(), ..sent })
         }
-        Err(ToolError { raw: Some(raw), .. }) => Ok(raw_json(raw, &form)),
+        Err(ToolError { raw: Some(raw), .. }) => Ok(raw_json(raw, form)),
         Err(error) => {
             let text = match &form.hint {
                 Some(hint) => format!("{}\nhint: {hint}", form.shown(&error.message)),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     fn json_of(outcome: Result<ToolOutput, ToolError>, era: RequestEra) -> Value {
-        let sent = call_result(&result(outcome), form(DeclaredOutput::Content, None, era));
+        let sent = call_result(&result(outcome), &form(DeclaredOutput::Content, None, era));
         serde_json::from_str(&sent.unwrap()).unwrap()
     }
 
@@ -224,12 +224,12 @@ mod tests {
         let raw = RawResult(RawValue::from_string(text.to_owned()).unwrap().into());
         let output = ToolOutput { raw: Some(raw), ..ToolOutput::text("a") };
         let legacy = form(DeclaredOutput::Content, None, RequestEra::Handshake);
-        assert_eq!(call_result(&result(Ok(output.clone())), legacy).unwrap(), text);
+        assert_eq!(call_result(&result(Ok(output.clone())), &legacy).unwrap(), text);
         let failed = ToolError::new(ToolErrorKind::Failed, "a").with_raw(output.raw.clone());
         let legacy = form(DeclaredOutput::Content, None, RequestEra::Handshake);
-        assert_eq!(call_result(&result(Err(failed)), legacy).unwrap(), text);
+        assert_eq!(call_result(&result(Err(failed)), &legacy).unwrap(), text);
         let modern = form(DeclaredOutput::Content, None, MODERN);
-        let modern = call_result(&result(Ok(output)), modern).unwrap();
+        let modern = call_result(&result(Ok(output)), &modern).unwrap();
         assert_eq!(modern, format!("{},\"resultType\":\"complete\"}}", text.strip_suffix('}').unwrap()));
     }
 
@@ -237,12 +237,12 @@ mod tests {
     fn failed_calls_are_results_and_unknown_tools_are_json_rpc_errors() {
         let denied = || Err(ToolError::new(ToolErrorKind::Denied, "no"));
         let hinted = form(DeclaredOutput::Content, Some("ask"), MODERN);
-        let shown = call_result(&result(denied()), hinted).unwrap();
+        let shown = call_result(&result(denied()), &hinted).unwrap();
         let shown: Value = serde_json::from_str(&shown).unwrap();
         assert_eq!((&shown["isError"], &shown["resultType"]), (&json!(true), &json!("complete")));
         assert_eq!(shown["content"][0]["text"], "no\nhint: ask");
         let unknown = Err(ToolError::new(ToolErrorKind::UnknownTool, "which"));
-        let error = call_result(&result(unknown), form(DeclaredOutput::Content, None, MODERN)).unwrap_err();
+        let error = call_result(&result(unknown), &form(DeclaredOutput::Content, None, MODERN)).unwrap_err();
         assert_eq!(error.code, INVALID_PARAMS);
     }
 
@@ -250,7 +250,7 @@ mod tests {
     fn result_without_the_declared_structured_output_is_marked_as_an_error() {
         let check = |declared: DeclaredOutput, expected: Value| {
             let form = form(declared, None, RequestEra::Handshake);
-            let sent = call_result(&result(Ok(ToolOutput::text("cut"))), form);
+            let sent = call_result(&result(Ok(ToolOutput::text("cut"))), &form);
             let sent: Value = serde_json::from_str(&sent.unwrap()).unwrap();
             assert_eq!(sent["isError"], expected);
         };

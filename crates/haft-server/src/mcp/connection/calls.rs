@@ -244,7 +244,7 @@ impl ClientConnection {
         let asker = self.call_asker(approval);
         let call_id = call.id.0.clone();
         let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
-        self.with_progress(&call_id, progress, self.in_rounds(opened, round, work)).await
+        self.with_progress(&call_id, progress, Box::pin(self.in_rounds(opened, round, work))).await
     }
 
     /// Waits for a request. Until it ends, the client gets its progress and heartbeats, if the client wants them.
@@ -405,7 +405,7 @@ impl ClientConnection {
         let hide = |text: &str| tools.upstreams.without_addresses(text);
         let hide: Option<&dyn Fn(&str) -> String> =
             (server.is_some() || tool_is_unknown).then_some(&hide as _);
-        call_result(result, ResultForm { declared, hint, era, hide, uris })
+        call_result(result, &ResultForm { declared, hint, era, hide, uris })
     }
 }
 

@@ -184,7 +184,7 @@ impl ClientConnection {
             let asker = connection.call_asker(approval);
             let passed = PassedCall { id: call.clone(), era, asker };
             let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, passed);
-            let waiting = connection.in_rounds(&opened, round, work);
+            let waiting = Box::pin(connection.in_rounds(&opened, round, work));
             let outcome = connection.with_progress(&call, wanted, waiting).await;
             (request, outcome)
         })
