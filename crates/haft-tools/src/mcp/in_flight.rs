@@ -75,8 +75,8 @@ impl InFlightCalls {
         InFlightGuard { calls: self, call, _end: end }
     }
 
-    /// Returns the newest call if all calls in flight belong to one run or one client of a gateway. With calls of several runs, returns
-    /// `Ambiguous`, because a wrong guess would show the request of one principal to another.
+    /// Returns the newest call if all calls in flight belong to one run or one client of a gateway. With calls of several
+    /// runs, returns `Ambiguous`, because a wrong guess would show the request of one principal to another.
     pub(super) fn asker(&self) -> RequestingCall {
         let calls = self.lock();
         let Some(last) = calls.last() else { return RequestingCall::None };
