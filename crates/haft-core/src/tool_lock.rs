@@ -6,6 +6,7 @@
 
 mod changes;
 mod compatible;
+mod line_diff;
 mod suspicious;
 
 use std::collections::BTreeMap;
@@ -19,7 +20,6 @@ use crate::tool::{DefinitionAuthor, ToolDefinition};
 
 pub use changes::{DefinitionPart, LockChange};
 pub use compatible::{SchemaCompatibility, compatibility};
-pub use suspicious::model_directive;
 
 /// The members of a definition that are locked. Icons and metadata are not locked, because no model reads them and they
 /// do not affect calls.

@@ -1,12 +1,12 @@
 //! The differences between two sets of tools, in words for a person.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::{CanonicalTool, LockedSource, SchemaCompatibility, ToolLock, compatibility, model_directive};
-use crate::approval::shown_lines;
+use super::line_diff::differences;
+use super::suspicious::model_directives;
+use super::{CanonicalTool, LockedSource, SchemaCompatibility, ToolLock, compatibility};
 use crate::digest::Digest;
 
 /// One difference between the lock file and the current tools.
@@ -130,7 +130,8 @@ impl LockChange {
             }
             Self::InstructionsChanged { source, from, to } => {
                 let mut lines = vec![format!("~ {source}: the instructions for models changed")];
-                difference(&mut lines, &text(from.as_deref()), &text(to.as_deref()));
+                let text = |text: &Option<String>| text.clone().map(Value::from);
+                difference(&mut lines, text(from).as_ref(), text(to).as_ref());
                 lines
             }
             Self::ToolAdded { source, tool, definition } => added(source, tool, definition),
@@ -154,7 +155,7 @@ fn added(source: &str, tool: &str, definition: &CanonicalTool) -> Vec<String> {
     let mut lines = vec![format!("+ {source} {}: new tool", one(tool))];
     for (name, value) in definition.members().iter().filter(|(name, _)| *name != "name") {
         lines.push(format!("    {name}"));
-        difference(&mut lines, &[], &text_of(Some(value)));
+        difference(&mut lines, None, Some(value));
     }
     lines
 }
@@ -172,33 +173,41 @@ fn changed(
     }
     for part in parts {
         lines.push(format!("    {}", part.name));
-        difference(&mut lines, &text_of(part.from.as_ref()), &text_of(part.to.as_ref()));
+        difference(&mut lines, part.from.as_ref(), part.to.as_ref());
     }
     lines
 }
 
-/// Appends the lines that only one of two texts has, and a warning for lines that give orders to the model.
-fn difference(lines: &mut Vec<String>, from: &[String], to: &[String]) {
-    let common = |line: &String, other: &[String]| other.contains(line);
-    lines.extend(from.iter().filter(|line| !common(line, to)).map(|line| format!("    - {line}")));
-    for line in to.iter().filter(|line| !common(line, from)) {
-        let mut shown = format!("    + {line}");
-        if let Some(phrase) = model_directive(line) {
-            let _ = write!(shown, "    <- gives orders to the model: \"{phrase}\"");
-        }
-        lines.push(shown);
+/// Appends the differences of two values, and a warning for each phrase in the new value that gives orders to the model.
+fn difference(lines: &mut Vec<String>, from: Option<&Value>, to: Option<&Value>) {
+    let (from, text) = (from.map(text_of), to.map(text_of));
+    lines.extend(differences(from.as_deref(), text.as_deref()));
+    let phrases: BTreeSet<&str> = to.into_iter().flat_map(directives).collect();
+    // The warning covers the whole value, also the parts that are equal or too long to be shown.
+    lines.extend(phrases.iter().map(|phrase| format!("    ! gives orders to the model: \"{phrase}\"")));
+}
+
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        value => serde_json::to_string_pretty(value).unwrap_or_default(),
     }
 }
 
-fn text(text: Option<&str>) -> Vec<String> {
-    text.map(shown_lines).unwrap_or_default()
-}
-
-fn text_of(value: Option<&Value>) -> Vec<String> {
+/// Returns the phrases of all texts in a value. JSON writes line breaks as escapes, so its texts are searched one by one.
+fn directives(value: &Value) -> Vec<&'static str> {
     match value {
-        None => Vec::new(),
-        Some(Value::String(text)) => shown_lines(text),
-        Some(value) => serde_json::to_string_pretty(value).map(|text| shown_lines(&text)).unwrap_or_default(),
+        Value::String(text) => model_directives(text),
+        Value::Array(items) => items.iter().flat_map(directives).collect(),
+        Value::Object(members) => {
+            let of_member = |(name, value): (&String, &Value)| {
+                let mut found = model_directives(name);
+                found.extend(directives(value));
+                found
+            };
+            members.iter().flat_map(of_member).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
     }
 }
 

@@ -26,8 +26,8 @@ const DIRECTIVES: [&str; 22] = [
     "never use the other",
 ];
 
-/// Returns the phrase in a text that gives orders to the model, if there is one.
-pub fn model_directive(text: &str) -> Option<&'static str> {
+/// Returns the phrases in a text that give orders to the model.
+pub(super) fn model_directives(text: &str) -> Vec<&'static str> {
     let text = text.to_lowercase();
-    DIRECTIVES.iter().find(|phrase| text.contains(**phrase)).copied()
+    DIRECTIVES.into_iter().filter(|phrase| text.contains(phrase)).collect()
 }

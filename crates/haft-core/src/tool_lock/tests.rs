@@ -131,6 +131,44 @@ fn changes_show_hidden_characters_look_alikes_and_instructions() {
 }
 
 #[test]
+fn change_in_the_middle_of_a_long_description_is_shown() {
+    let described = |word: &str| {
+        let text = format!("{}{word} the file. {}", "Adds numbers. ".repeat(400), "Then ends. ".repeat(400));
+        lock(&[("mcp/a", source(&[tool(json!({"name": "t", "description": text}))]))])
+    };
+    let lines = described("Read").changes_to(&described("Send"))[0].lines();
+    assert!(lines.contains(&"    - Read the file. ".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"    + Send the file. ".to_owned()), "{lines:?}");
+    let text: usize = lines.iter().map(String::len).sum();
+    assert!(text < 400, "{lines:?}");
+}
+
+#[test]
+fn swapped_types_of_two_properties_are_shown() {
+    let typed = |first: &str, second: &str| {
+        let schema = json!({"type": "object", "properties": {"a": {"type": first}, "b": {"type": second}}});
+        lock(&[("mcp/a", source(&[tool(json!({"name": "t", "inputSchema": schema}))]))])
+    };
+    let lines = typed("string", "number").changes_to(&typed("number", "string"))[0].lines();
+    let diff: Vec<&str> = lines[3..].iter().map(|line| line.trim_end()).collect();
+    let expected = [
+        "    … 1 equal line",
+        "        \"properties\": {",
+        "          \"a\": {",
+        "    -       \"type\": \"string\"",
+        "    +       \"type\": \"number\"",
+        "          },",
+        "          \"b\": {",
+        "    -       \"type\": \"number\"",
+        "    +       \"type\": \"string\"",
+        "          }",
+        "        },",
+        "    … 2 equal lines",
+    ];
+    assert_eq!(diff, expected, "{lines:?}");
+}
+
+#[test]
 fn lock_limited_by_another_accepts_only_definitions_in_both() {
     let named = |name: &str, text: &str| tool(json!({"name": name, "description": text}));
     let with = |tools: &[CanonicalTool], instructions: &str| LockedSource {
