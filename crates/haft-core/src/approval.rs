@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 
-use self::confusables::{imitates_ascii_sign, imitates_ascii_word};
+use self::confusables::{folded, imitates_ascii_sign, imitates_ascii_word};
 use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::position::RunPosition;
@@ -224,6 +224,15 @@ pub(crate) fn escaped(text: &str) -> String {
         }
     }
     shown
+}
+
+/// Returns the letters and signs that a reader recognizes in a text: in lower case, with look-alikes as ASCII, and
+/// without white space and invisible characters. Spaces are left out, because an invisible character may replace one.
+pub(crate) fn recognized(text: &str) -> String {
+    let is_left_out = |c: &char| {
+        c.is_whitespace() || c.is_control() || is_deceptive(*c) || matches!(c, '\u{300}'..='\u{36f}')
+    };
+    text.chars().filter(|c| !is_left_out(c)).map(folded).flat_map(char::to_lowercase).collect()
 }
 
 fn push_visible(shown: &mut String, c: char) {

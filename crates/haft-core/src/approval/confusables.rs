@@ -31,23 +31,79 @@ pub(super) fn imitates_ascii_sign(c: char) -> bool {
 }
 
 fn imitates_ascii_letter(c: char) -> bool {
-    matches!(c,
-        // Latin letters outside ASCII that look like ASCII letters, such as the dotless i.
-        'ı' | 'ȷ' | 'ɑ' | 'ɡ' | 'ɩ' | 'ʋ' | 'ſ'
-        // Cyrillic letters that look like ASCII letters.
-        | 'а' | 'г' | 'е' | 'к' | 'о' | 'п' | 'р' | 'с' | 'у' | 'х' | 'ь' | 'ѕ' | 'і' | 'ј' | 'һ' | 'ԁ' | 'ԛ' | 'ԝ'
-        | 'ӏ' | 'ҽ' | 'ѵ' | 'А' | 'В' | 'Е' | 'З' | 'К' | 'М' | 'Н' | 'О' | 'Р' | 'С' | 'Т' | 'У' | 'Х' | 'Ѕ' | 'І'
-        | 'Ј' | 'Ӏ' | 'Ԍ' | 'Ԛ' | 'Ԝ'
-        // Greek letters that look like ASCII letters.
-        | 'α' | 'γ' | 'η' | 'ι' | 'κ' | 'ν' | 'ο' | 'ρ' | 'τ' | 'υ' | 'χ' | 'ω' | 'ϲ' | 'ϳ' | 'Α' | 'Β' | 'Ε' | 'Ζ'
-        | 'Η' | 'Ι' | 'Κ' | 'Μ' | 'Ν' | 'Ο' | 'Ρ' | 'Τ' | 'Υ' | 'Χ' | 'Ϲ' | 'Ϳ'
-        // Armenian letters that look like ASCII letters.
-        | 'օ' | 'ո' | 'ս' | 'հ' | 'ց' | 'զ' | 'ք' | 'յ' | 'Ս' | 'Օ' | 'Լ' | 'Տ'
-        // Cherokee and Lisu letters, many of which look like ASCII capitals.
-        | '\u{13a0}'..='\u{13f5}' | '\u{ab70}'..='\u{abbf}' | '\u{a4d0}'..='\u{a4f7}'
-        // Letter-like symbols, Roman numerals, full-width and mathematical letters and digits.
-        | '\u{2100}'..='\u{214f}' | '\u{2160}'..='\u{217f}' | '\u{ff10}'..='\u{ff19}' | '\u{ff21}'..='\u{ff3a}'
-        | '\u{ff41}'..='\u{ff5a}' | '\u{1d400}'..='\u{1d7ff}')
+    ascii_letter(c).is_some()
+        || matches!(c,
+            // Cherokee and Lisu letters, many of which look like ASCII capitals.
+            '\u{13a0}'..='\u{13f5}' | '\u{ab70}'..='\u{abbf}' | '\u{a4d0}'..='\u{a4f7}'
+            // Letter-like symbols, Roman numerals, full-width and mathematical letters and digits.
+            | '\u{2100}'..='\u{214f}' | '\u{2160}'..='\u{217f}' | '\u{ff10}'..='\u{ff19}'
+            | '\u{ff21}'..='\u{ff3a}' | '\u{ff41}'..='\u{ff5a}' | '\u{1d400}'..='\u{1d7ff}')
+}
+
+/// Characters that look like an ASCII letter or digit, by the lower-case ASCII character: Latin letters outside ASCII
+/// (such as the dotless i), then Cyrillic, Greek, Armenian, Cherokee and Lisu letters, letter-like symbols and Roman
+/// numerals.
+const LOOK_ALIKES: [(char, &str); 28] = [
+    ('3', "З"),
+    ('4', "Ꮞ"),
+    ('a', "ɑаАαΑᎪꓮ"),
+    ('b', "ьВΒᏏᏴꓐℬ"),
+    ('c', "сСϲϹᏟꓚℂℭⅽⅭ"),
+    ('d', "ԁᎠᏧꓓⅅⅆⅾⅮ"),
+    ('e', "еҽЕΕᎬꓰℯℰⅇ"),
+    ('f', "ſꓝℱ"),
+    ('g', "ɡԌցᏀᏻꓖℊ"),
+    ('h', "һНηΗհᎻᏂꓧℋℌℍℎ"),
+    ('i', "ıɩіІӏӀιΙᎥꓲℐℑℹⅈⅰⅠ"),
+    ('j', "ȷјЈϳͿյᎫꓙⅉ"),
+    ('k', "кКκΚᏦꓗ\u{212a}"),
+    ('l', "ԼᏞꓡℒℓⅼⅬ"),
+    ('m', "МΜᎷꓟℳⅿⅯ"),
+    ('n', "пΝոꓠℕ"),
+    ('o', "оОοΟօՕꓳℴ"),
+    ('p', "рРρΡᏢꓑℙ"),
+    ('q', "ԛԚզքℚ"),
+    ('r', "гᎡᏒꓣℛℜℝ"),
+    ('s', "ѕЅՏᏕᏚꓢ"),
+    ('t', "ТτΤᎢꓔ"),
+    ('u', "ʋυսՍꓴ"),
+    ('v', "ѵνᏙꓦⅴⅤ"),
+    ('w', "ԝԜωᎳᏔꓪ"),
+    ('x', "хХχΧꓫⅹⅩ"),
+    ('y', "уУγΥᎩᎽꓬ"),
+    ('z', "ΖᏃꓜℤℨ"),
+];
+
+/// Returns the lower-case ASCII letter or the digit that a character looks like.
+fn ascii_letter(c: char) -> Option<char> {
+    let nth = |first: u8, at: u32| char::from_u32(u32::from(first) + at);
+    match c {
+        '\u{ff10}'..='\u{ff19}' => nth(b'0', c as u32 - 0xff10),
+        '\u{ff21}'..='\u{ff3a}' => nth(b'a', c as u32 - 0xff21),
+        '\u{ff41}'..='\u{ff5a}' => nth(b'a', c as u32 - 0xff41),
+        // Each mathematical alphabet has 26 capitals and 26 small letters.
+        '\u{1d400}'..='\u{1d6a3}' => nth(b'a', (c as u32 - 0x1d400) % 26),
+        '\u{1d7ce}'..='\u{1d7ff}' => nth(b'0', (c as u32 - 0x1d7ce) % 10),
+        c => LOOK_ALIKES.iter().find(|(_, others)| others.contains(c)).map(|(ascii, _)| *ascii),
+    }
+}
+
+/// Returns the ASCII sign that a character looks like, for the signs that occur in sentences and tags.
+fn ascii_sign(c: char) -> Option<char> {
+    match c {
+        '\u{2018}'..='\u{201b}' | '\u{2032}' | '\u{2035}' | '\u{2b9}'..='\u{2bf}' | '\u{ff07}' => Some('\''),
+        '\u{2039}' | '\u{276e}' | '\u{fe64}' | '\u{ff1c}' => Some('<'),
+        '\u{203a}' | '\u{276f}' | '\u{fe65}' | '\u{ff1e}' => Some('>'),
+        _ => None,
+    }
+}
+
+/// Returns the lower-case ASCII character that a character looks like, or else the character.
+pub(super) fn folded(c: char) -> char {
+    match c {
+        c if c.is_ascii() => c.to_ascii_lowercase(),
+        c => ascii_letter(c).or_else(|| ascii_sign(c)).unwrap_or(c),
+    }
 }
 
 #[cfg(test)]
@@ -67,6 +123,20 @@ mod tests {
         check("привет", false);
         check("漢字", false);
         check("καλημέρα", false);
+    }
+
+    #[test]
+    fn look_alikes_are_folded_to_the_letter_that_they_imitate() {
+        let check = |text: &str, expected: &str| {
+            assert_eq!(text.chars().map(folded).collect::<String>(), expected, "{text}");
+        };
+        check("Ignore", "ignore");
+        check("іgпоrе", "ignore");
+        check("ｉｇｎｏｒｅ １", "ignore 1");
+        check("𝗶𝗴𝗻𝗼𝗿𝗲 𝟏𝟗", "ignore 19");
+        check("ꓢꓬꓢꓔꓰꓟ ᏚᎩᏚᎢᎬᎷ", "system system");
+        check("＜don’t›", "<don't>");
+        check("größe 漢", "größe 漢");
     }
 
     #[test]
