@@ -12,6 +12,9 @@ mod variables;
 
 use serde_json::{Map, Value};
 
+/// The largest time limit that is imported, in milliseconds (about 31 years).
+const MILLISECONDS_MAX: f64 = 1e12;
+
 /// A program whose configuration haft can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportSource {
@@ -140,7 +143,7 @@ pub fn read(source: ImportSource, text: &str) -> Result<ImportedServers, String>
         | ImportSource::Cursor
         | ImportSource::Windsurf
         | ImportSource::Cline
-        | ImportSource::Gemini => Ok(servers::read(&json::object(text)?)),
+        | ImportSource::Gemini => Ok(servers::read(&json::object(text)?, TimeoutUnit::of(source))),
     }
 }
 
@@ -148,7 +151,7 @@ pub fn read(source: ImportSource, text: &str) -> Result<ImportedServers, String>
 pub fn read_any(text: &str) -> Result<ImportedServers, String> {
     let object = json::object(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     if object.contains_key("mcpServers") {
-        Ok(servers::read(&object))
+        Ok(servers::read(&object, TimeoutUnit::Unknown))
     } else if object.contains_key("servers") {
         Ok(servers::read_vs_code(&object))
     } else if object.contains_key("mcp") {
@@ -158,12 +161,36 @@ pub fn read_any(text: &str) -> Result<ImportedServers, String> {
     }
 }
 
+/// The unit of the key `timeout` in the configuration of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TimeoutUnit {
+    Seconds,
+    Milliseconds,
+    /// The programs with this format use different units, or none of them documents the key.
+    Unknown,
+}
+
+impl TimeoutUnit {
+    fn of(source: ImportSource) -> Self {
+        match source {
+            ImportSource::Cline | ImportSource::Goose | ImportSource::Codex => Self::Seconds,
+            ImportSource::ClaudeCode | ImportSource::Gemini | ImportSource::Opencode => Self::Milliseconds,
+            ImportSource::ClaudeDesktop
+            | ImportSource::Cursor
+            | ImportSource::VsCode
+            | ImportSource::Windsurf => Self::Unknown,
+        }
+    }
+}
+
 /// Collects one server: known members become keys of haft, and the other members become notes.
 #[derive(Debug, Default)]
 struct EntryBuilder {
     entry: Map<String, Value>,
     notes: Vec<String>,
     asked: Vec<AskedVariable>,
+    /// The keys that only describe the server.
+    describing: Vec<String>,
 }
 
 impl EntryBuilder {
@@ -190,6 +217,69 @@ impl EntryBuilder {
         self.note(format!("haft did not import the key `{key}`, because haft has no such setting"));
     }
 
+    /// Notes a key that only describes the server.
+    fn describing(&mut self, key: &str) {
+        self.describing.push(format!("`{key}`"));
+    }
+
+    /// Notes a key that lets calls run without approval.
+    fn own_approvals(&mut self, key: &str) {
+        self.note(format!(
+            "haft did not import the key `{key}`: haft uses its own policy rules for approvals"
+        ));
+    }
+
+    /// Sets a time limit of haft, or notes why the value cannot be used.
+    fn time_limit(&mut self, own_key: &str, key: &str, value: &Value, unit: TimeoutUnit) {
+        let milliseconds = match unit {
+            TimeoutUnit::Seconds => value.as_f64().map(|seconds| seconds * 1000.0),
+            TimeoutUnit::Milliseconds => value.as_f64(),
+            TimeoutUnit::Unknown => {
+                return self.note(format!(
+                    "haft did not import the key `{key}`, because programs use different units for it; set \
+                     `{own_key}`"
+                ));
+            }
+        };
+        match milliseconds.and_then(whole_milliseconds) {
+            Some(milliseconds) => self.set(own_key, milliseconds),
+            None => self.note(format!(
+                "haft did not import the key `{key}`, because its value is not a positive number; set `{own_key}`"
+            )),
+        }
+    }
+
+    /// Restricts the server to these tools, in addition to earlier restrictions.
+    fn allow_tools(&mut self, key: &str, names: &Value) {
+        let Some(mut names) = self.tool_names(key, names) else { return };
+        if let Some(earlier) = self.entry.get("toolsAllowed").and_then(Value::as_array) {
+            names.retain(|name| earlier.contains(name));
+        }
+        self.set("toolsAllowed", names);
+    }
+
+    /// Leaves out these tools of the server, in addition to the tools that are already left out.
+    fn deny_tools(&mut self, key: &str, names: &Value) {
+        let Some(names) = self.tool_names(key, names) else { return };
+        let mut denied = self.entry.get("toolsDenied").and_then(Value::as_array).cloned().unwrap_or_default();
+        denied.extend(names);
+        self.set("toolsDenied", denied);
+    }
+
+    /// Returns a list of tool names. A list that haft cannot read disables the server, because without the list haft
+    /// would offer tools that the user has excluded.
+    fn tool_names(&mut self, key: &str, names: &Value) -> Option<Vec<Value>> {
+        let names = names.as_array().filter(|names| names.iter().all(Value::is_string)).cloned();
+        if names.is_none() {
+            self.set("disabled", true);
+            self.note(format!(
+                "haft disabled the server, because the key `{key}` is not a list of tool names; set `toolsAllowed` \
+                 or `toolsDenied`, and remove `disabled`"
+            ));
+        }
+        names
+    }
+
     /// Adds the finished server. A server without a program and without a URL is skipped.
     fn finish(mut self, name: &str, into: &mut ImportedServers) {
         let has = |key: &str| self.entry.contains_key(key);
@@ -202,8 +292,20 @@ impl EntryBuilder {
             }
             (true, false) | (false, true) => {
                 self.note_docker();
-                let Self { entry, notes, asked } = self;
+                self.note_describing();
+                let Self { entry, notes, asked, describing: _ } = self;
                 into.servers.push(ImportedServer { name: name.to_owned(), entry, notes, asked });
+            }
+        }
+    }
+
+    fn note_describing(&mut self) {
+        match self.describing.as_slice() {
+            [] => {}
+            [key] => self.note(format!("haft did not import the key {key}, which only describes the server")),
+            keys => {
+                let keys = keys.join(", ");
+                self.note(format!("haft did not import the keys {keys}, which only describe the server"));
             }
         }
     }
@@ -216,6 +318,12 @@ impl EntryBuilder {
             );
         }
     }
+}
+
+/// Returns a positive number of milliseconds without its fraction.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the range is checked")]
+fn whole_milliseconds(milliseconds: f64) -> Option<u64> {
+    (1.0..=MILLISECONDS_MAX).contains(&milliseconds).then_some(milliseconds as u64)
 }
 
 #[cfg(test)]

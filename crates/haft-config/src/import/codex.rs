@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite_map, rewrite_words};
-use super::{EntryBuilder, ImportedServers};
+use super::{EntryBuilder, ImportedServers, TimeoutUnit};
 
 pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
     let file: Value = toml::from_str(text).map_err(|error| format!("the file is not valid TOML: {error}"))?;
@@ -58,20 +58,25 @@ fn member(
             headers.insert("Authorization".into(), format!("Bearer {}", variable(name)).into());
         }
         ("enabled", Value::Bool(false)) => builder.set("disabled", true),
-        ("enabled_tools", Value::Array(names)) => builder.set("toolsAllowed", names.clone()),
-        ("disabled_tools", Value::Array(names)) => builder.set("toolsDenied", names.clone()),
+        ("enabled_tools", names) => builder.allow_tools(key, names),
+        ("disabled_tools", names) => builder.deny_tools(key, names),
         ("startup_timeout_sec", value) => {
-            if let Some(seconds) = value.as_f64() {
-                builder.set("startupTimeout", format!("{seconds}s"));
-            }
+            builder.time_limit("startupTimeout", key, value, TimeoutUnit::Seconds);
+        }
+        ("startup_timeout_ms", value) => {
+            builder.time_limit("startupTimeout", key, value, TimeoutUnit::Milliseconds);
+        }
+        ("tool_timeout_sec", value) => {
+            builder.time_limit("requestTimeout", key, value, TimeoutUnit::Seconds);
         }
         ("required", Value::Bool(true)) => builder.set("startup", "required"),
-        ("enabled" | "required" | "tool_timeout_sec" | "supports_parallel_tool_calls", _) => {}
-        ("default_tools_approval_mode" | "tools", _) => {
+        ("enabled" | "required", Value::Bool(_)) => {}
+        ("supports_parallel_tool_calls", _) => {
             builder.note(format!(
-                "haft did not import the key `{key}`: haft uses its own policy rules for approvals"
+                "haft did not import the key `{key}`: the effects of a tool decide if its calls may run at the same time"
             ));
         }
+        ("default_tools_approval_mode" | "tools", _) => builder.own_approvals(key),
         ("scopes" | "oauth_resource" | "auth", _) => {
             builder.note("haft cannot import the login; log in to the server with haft");
         }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite_map, rewrite_words};
-use super::{EntryBuilder, ImportedServers};
+use super::{EntryBuilder, ImportedServers, TimeoutUnit};
 use crate::yaml;
 
 pub(super) fn read(text: &str) -> Result<ImportedServers, String> {
@@ -55,14 +55,12 @@ fn of_extension(extension: &Map<String, Value>, kind: &str, builder: &mut EntryB
                 builder.set("headers", map);
             }
             ("enabled", Value::Bool(false)) => builder.set("disabled", true),
-            ("available_tools", Value::Array(names)) if !names.is_empty() => {
-                builder.set("toolsAllowed", names.clone());
-            }
-            (
-                "available_tools" | "bundled" | "description" | "display_name" | "enabled" | "name"
-                | "timeout" | "type",
-                _,
-            ) => {}
+            // An empty list means all tools.
+            ("available_tools", Value::Array(names)) if names.is_empty() => {}
+            ("available_tools", names) => builder.allow_tools(key, names),
+            ("timeout", value) => builder.time_limit("requestTimeout", key, value, TimeoutUnit::Seconds),
+            ("bundled" | "description" | "display_name", _) => builder.describing(key),
+            ("enabled" | "name" | "type", _) => {}
             (key, _) => builder.not_taken(key),
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words};
-use super::{EntryBuilder, ImportedServers};
+use super::{EntryBuilder, ImportedServers, TimeoutUnit};
 
 pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
     let mut found = ImportedServers::default();
@@ -51,7 +51,8 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
         }
         ("cwd", Value::String(path)) => builder.set("cwd", path.clone()),
         ("enabled", Value::Bool(false)) => builder.set("disabled", true),
-        ("enabled" | "timeout" | "type", _) => {}
+        ("timeout", value) => builder.time_limit("requestTimeout", key, value, TimeoutUnit::Milliseconds),
+        ("enabled" | "type", _) => {}
         ("oauth", _) => builder.note("haft cannot import the login; log in to the server with haft"),
         (key, _) => builder.not_taken(key),
     }

@@ -3,32 +3,12 @@
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of};
-use super::{EntryBuilder, ImportedServers, InputEcho};
-
-/// Keys that do not affect the connection to a server, and for which haft has its own settings.
-const PASSED_OVER: [&str; 16] = [
-    "alwaysAllow",
-    "autoApprove",
-    "description",
-    "dev",
-    "disabledTools",
-    "gallery",
-    "icon",
-    "metadata",
-    "name",
-    "networkTimeout",
-    "sandbox",
-    "sandboxEnabled",
-    "timeout",
-    "toolNamesAllowed",
-    "trust",
-    "version",
-];
+use super::{EntryBuilder, ImportedServers, InputEcho, TimeoutUnit};
 
 /// Reads `mcpServers`, including the servers of single projects in the file of Claude Code.
-pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
+pub(super) fn read(file: &Map<String, Value>, timeouts: TimeoutUnit) -> ImportedServers {
     let mut found = ImportedServers::default();
-    of_section(file.get("mcpServers"), &mut found);
+    of_section(file.get("mcpServers"), timeouts, &mut found);
     for (path, project) in file.get("projects").and_then(Value::as_object).into_iter().flatten() {
         let servers = project.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
         for (name, _) in servers {
@@ -44,7 +24,7 @@ pub(super) fn read(file: &Map<String, Value>) -> ImportedServers {
 /// Reads `servers` of VS Code.
 pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
     let mut found = ImportedServers::default();
-    of_section(file.get("servers"), &mut found);
+    of_section(file.get("servers"), TimeoutUnit::Unknown, &mut found);
     let inputs = file.get("inputs").and_then(Value::as_array).into_iter().flatten();
     for input in inputs {
         let (id, description) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
@@ -64,19 +44,22 @@ pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
     found
 }
 
-fn of_section(section: Option<&Value>, found: &mut ImportedServers) {
+fn of_section(section: Option<&Value>, timeouts: TimeoutUnit, found: &mut ImportedServers) {
     for (name, server) in section.and_then(Value::as_object).into_iter().flatten() {
         match server.as_object() {
-            Some(server) => of_server(name, server, found),
+            Some(server) => of_server(name, server, timeouts, found),
             None => found.skipped.push((name.clone(), "the settings of the server are not an object".into())),
         }
     }
 }
 
-fn of_server(name: &str, server: &Map<String, Value>, found: &mut ImportedServers) {
+fn of_server(name: &str, server: &Map<String, Value>, timeouts: TimeoutUnit, found: &mut ImportedServers) {
     let mut builder = EntryBuilder::default();
     for (key, value) in server {
-        member(key, value, &mut builder);
+        match key.as_str() {
+            "timeout" => builder.time_limit("requestTimeout", key, value, timeouts),
+            key => member(key, value, &mut builder),
+        }
     }
     builder.finish(name, found);
 }
@@ -117,13 +100,30 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
                 builder.set("disabled", true);
             }
         }
-        ("includeTools" | "toolsAllowed", Value::Array(names)) => builder.set("toolsAllowed", names.clone()),
-        ("excludeTools" | "toolsDenied", Value::Array(names)) => builder.set("toolsDenied", names.clone()),
+        // Gemini CLI, GitHub Copilot CLI and VS Code name the tools that a model may use.
+        (
+            "includeTools" | "toolsAllowed" | "toolNamesAllowed" | "allowedTools" | "enabledTools" | "tools",
+            names,
+        ) => {
+            builder.allow_tools(key, names);
+        }
+        // Gemini CLI, Windsurf and Roo Code name the tools that a model may not use.
+        ("excludeTools" | "toolsDenied" | "disabledTools" | "disallowedTools", names) => {
+            builder.deny_tools(key, names);
+        }
         ("envFile", _) => builder.note("haft did not import the key `envFile`; copy the variables to `env`"),
         ("oauth" | "auth" | "authProviderType", _) => {
             builder.note("haft cannot import the login; log in to the server with haft");
         }
-        (key, _) if PASSED_OVER.contains(&key) => {}
+        ("autoApprove" | "alwaysAllow" | "trust", _) => builder.own_approvals(key),
+        ("sandbox" | "sandboxEnabled", _) => {
+            builder.note(format!(
+                "haft did not import the key `{key}`: haft runs every server in its own sandbox"
+            ));
+        }
+        ("description" | "dev" | "gallery" | "icon" | "metadata" | "name" | "version", _) => {
+            builder.describing(key);
+        }
         (key, _) => builder.not_taken(key),
     }
 }

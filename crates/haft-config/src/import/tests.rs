@@ -78,6 +78,8 @@ fn claude_and_editor_fixtures_become_valid_entries() {
             },
         }),
         &[
+            "github: haft did not import the key `sandboxEnabled`: haft runs every server in its own sandbox",
+            "github: haft did not import the keys `gallery`, `version`, which only describe the server",
             "perplexity: set the environment variable `PERPLEXITY_KEY`: the other program asks the user for the value `perplexity-key` (Perplexity API key)",
         ],
     );
@@ -86,15 +88,24 @@ fn claude_and_editor_fixtures_become_valid_entries() {
         include_str!("fixtures/windsurf.json"),
         &json!({
             "off": {"command": "npx", "args": ["-y", "x"], "disabled": true},
-            "remote": {"url": "https://example.com/mcp", "headers": {"API_KEY": "${REMOTE_KEY}"}},
+            "remote": {
+                "url": "https://example.com/mcp",
+                "headers": {"API_KEY": "${REMOTE_KEY}"},
+                "toolsDenied": ["delete"],
+            },
         }),
         &[],
     );
     check(
         ImportSource::Cline,
         include_str!("fixtures/cline.json"),
-        &json!({"remote": {"type": "http", "url": "https://example.com/mcp", "headers": {"Authorization": "Bearer token"}}}),
-        &[],
+        &json!({"remote": {
+            "type": "http",
+            "url": "https://example.com/mcp",
+            "headers": {"Authorization": "Bearer token"},
+            "requestTimeout": 60_000,
+        }}),
+        &["remote: haft did not import the key `alwaysAllow`: haft uses its own policy rules"],
     );
 }
 
@@ -113,16 +124,16 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "toolsAllowed": ["read_*"],
                 "toolsDenied": ["read_secret"],
             },
-            "streamed": {"type": "http", "url": "https://example.com/mcp"},
+            "streamed": {"type": "http", "url": "https://example.com/mcp", "requestTimeout": 5000},
         }),
-        &[],
+        &["streamed: haft did not import the key `trust`: haft uses its own policy rules"],
     );
     check(
         ImportSource::Opencode,
         include_str!("fixtures/opencode.jsonc"),
         &json!({
             "local": {"command": "bun", "args": ["x", "my-mcp"], "env": {"KEY": "${MY_KEY}", "NOTE": "${NOTE_TXT}"}},
-            "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true},
+            "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true, "requestTimeout": 8000},
         }),
         &[
             "local: set the environment variable `NOTE_TXT` to the content",
@@ -134,11 +145,18 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
         ImportSource::Goose,
         include_str!("fixtures/goose.yaml"),
         &json!({
-            "fetch": {"command": "uvx", "args": ["mcp-server-fetch"], "env": {"MODE": "fast", "FETCH_TOKEN": "${FETCH_TOKEN}"}},
+            "fetch": {
+                "command": "uvx",
+                "args": ["mcp-server-fetch"],
+                "env": {"MODE": "fast", "FETCH_TOKEN": "${FETCH_TOKEN}"},
+                "requestTimeout": 300_000,
+                "toolsAllowed": ["fetch"],
+            },
             "remote": {"url": "https://example.com/mcp", "headers": {"X-Key": "value"}, "disabled": true},
         }),
         &[
             "fetch: set the environment variable `FETCH_TOKEN`",
+            "fetch: haft did not import the key `description`, which only describes the server",
             "developer skipped: haft cannot import extensions of type `builtin`",
         ],
     );
@@ -150,7 +168,8 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "command": "npx",
                 "args": ["-y", "docs-server"],
                 "env": {"MODE": "fast", "DOCS_TOKEN": "${DOCS_TOKEN}"},
-                "startupTimeout": "20s",
+                "startupTimeout": 20_000,
+                "requestTimeout": 7_500,
                 "toolsAllowed": ["search"],
             },
             "remote": {
@@ -159,8 +178,59 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "startup": "required",
             },
         }),
-        &["remote: haft did not import the key `default_tools_approval_mode`"],
+        &[
+            "docs: haft did not import the key `supports_parallel_tool_calls`: the effects of a tool decide",
+            "remote: haft did not import the key `default_tools_approval_mode`: haft uses its own policy rules",
+        ],
     );
+}
+
+#[test]
+fn import_keeps_restrictions_to_some_tools_under_every_name() {
+    let check_one = |members: &Value, expected: &Value, expected_notes: &[&str]| {
+        let mut server = json!({"url": "https://example.com/mcp"});
+        server.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        let mut entry = json!({"url": "https://example.com/mcp"});
+        entry.as_object_mut().unwrap().extend(expected.as_object().unwrap().clone());
+        let text = json!({"mcpServers": {"a": server}}).to_string();
+        check(ImportSource::Windsurf, &text, &json!({ "a": entry }), expected_notes);
+    };
+    for key in ["includeTools", "toolNamesAllowed", "allowedTools", "enabledTools", "tools"] {
+        check_one(&json!({key: ["x"]}), &json!({"toolsAllowed": ["x"]}), &[]);
+    }
+    for key in ["excludeTools", "disabledTools", "disallowedTools"] {
+        check_one(&json!({key: ["x"]}), &json!({"toolsDenied": ["x"]}), &[]);
+    }
+    check_one(
+        &json!({"disabledTools": ["x"], "excludeTools": ["y"], "includeTools": ["z", "w"], "toolsAllowed": ["z"]}),
+        &json!({"toolsDenied": ["x", "y"], "toolsAllowed": ["z"]}),
+        &[],
+    );
+    check_one(
+        &json!({"disabledTools": "x"}),
+        &json!({"disabled": true}),
+        &["a: haft disabled the server, because the key `disabledTools` is not a list"],
+    );
+}
+
+#[test]
+fn import_converts_time_limits_or_lists_them() {
+    let limit = |source: ImportSource, value: Value| {
+        let text = json!({"mcpServers": {"a": {"command": "x", "timeout": value}}}).to_string();
+        (imported(source, &text)["a"]["requestTimeout"].clone(), notes(source, &text))
+    };
+    assert_eq!(limit(ImportSource::Cline, json!(30)), (json!(30_000), vec![]));
+    assert_eq!(limit(ImportSource::Gemini, json!(30)), (json!(30), vec![]));
+    assert_eq!(limit(ImportSource::ClaudeCode, json!(900.9)), (json!(900), vec![]));
+    for (source, value) in [(ImportSource::Cline, json!("30")), (ImportSource::Gemini, json!(-1))] {
+        let (limit, notes) = limit(source, value);
+        assert!(
+            limit.is_null() && notes[0].contains("is not a positive number; set `requestTimeout`"),
+            "{notes:?}"
+        );
+    }
+    let (unknown, notes) = limit(ImportSource::Cursor, json!(30));
+    assert!(unknown.is_null() && notes[0].contains("different units"), "{notes:?}");
 }
 
 #[test]
