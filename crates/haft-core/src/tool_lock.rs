@@ -83,7 +83,8 @@ fn own_members(definition: &ToolDefinition) -> Map<String, Value> {
 /// A source of tools: an MCP server or the HTTP APIs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LockedSource {
-    /// The address of the source, without secrets: a program or a URL.
+    /// The address of the source, without secrets: a command line or a URL. Empty if two locks that both apply contain
+    /// different addresses; no source has this address.
     pub address: String,
     /// The name and version that the server reports; empty if it reports none.
     pub version: String,
@@ -113,6 +114,8 @@ pub enum LockStanding {
     NewTool,
     /// The definition differs from the locked one.
     Changed,
+    /// The server's command or URL differs from the locked one, so another program may define the tool.
+    Moved,
 }
 
 impl LockStanding {
@@ -129,6 +132,9 @@ impl LockStanding {
             LockStanding::Changed => {
                 Some("the tool is quarantined, because its definition differs from the one in the lock file")
             }
+            LockStanding::Moved => Some(
+                "the tool is quarantined, because the command or URL of its server differs from the one in the lock file",
+            ),
         }
     }
 }
@@ -155,14 +161,23 @@ pub fn is_watched(kind: ProviderKind, definition: &ToolDefinition) -> bool {
 }
 
 impl ToolLock {
-    /// Returns the status of one tool under this lock.
-    pub fn standing(&self, identity: &ToolIdentity, definition: &ToolDefinition) -> LockStanding {
+    /// Returns the status of one tool under this lock. `address` is the current address of the tool's source, in the form
+    /// of [`LockedSource::address`]; `None` if the source has no address.
+    pub fn standing(
+        &self,
+        identity: &ToolIdentity,
+        definition: &ToolDefinition,
+        address: Option<&str>,
+    ) -> LockStanding {
         if !is_watched(identity.kind, definition) {
             return LockStanding::Exempt;
         }
         let Some(source) = self.sources.get(&source_key(identity.kind, identity.namespace.as_str())) else {
             return LockStanding::NewSource;
         };
+        if address.is_some_and(|address| address != source.address) {
+            return LockStanding::Moved;
+        }
         let found = CanonicalTool::of(definition);
         match source.tools.get(&own_name(&found, definition)) {
             None => LockStanding::NewTool,
@@ -178,7 +193,7 @@ impl ToolLock {
     }
 
     /// Returns this lock without the parts that contradict another lock. For a source that both locks contain, only the
-    /// tools and instructions that are equal in both are kept. A source that only this lock contains is kept unchanged.
+    /// address, tools and instructions that are equal in both are kept. A source that only this lock contains is kept unchanged.
     #[must_use]
     pub fn limited_by(&self, other: &ToolLock) -> ToolLock {
         let mut limited = self.clone();
@@ -188,6 +203,9 @@ impl ToolLock {
                 of_other.tools.get(name).is_some_and(|other| other.digest() == tool.digest())
             };
             source.tools.retain(is_equal);
+            if source.address != of_other.address {
+                source.address = String::new();
+            }
             if source.instructions != of_other.instructions {
                 source.instructions = None;
             }

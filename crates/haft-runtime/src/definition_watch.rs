@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
-use haft_config::resolved::{McpEndpoint, McpServerSettings};
+use haft_config::resolved::McpServerSettings;
 use haft_core::home::Home;
 use haft_core::name::Namespace;
 use haft_core::provider::{ProviderKind, ToolProvider};
@@ -13,6 +13,8 @@ use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, is_watched, ow
 use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator, Snapshot};
 use haft_store::tool_pins::{ChangedPins, ToolDigests, ToolPins};
 use haft_tools::mcp::McpServerStatus;
+
+use crate::source_address::address;
 
 /// The maximum number of tool names that a warning lists.
 const NAMES_MAX: usize = 5;
@@ -22,6 +24,8 @@ const NAMES_MAX: usize = 5;
 pub struct DefinitionWatch {
     lock: Option<Arc<ToolLock>>,
     pins: ToolPins,
+    /// The addresses of the configured MCP servers, by the key of their source.
+    addresses: Arc<BTreeMap<String, String>>,
     /// The MCP servers that a caller named. Their tools are not compared, because two callers may give the same name to
     /// different servers.
     ignored: Vec<String>,
@@ -31,7 +35,14 @@ impl DefinitionWatch {
     /// Creates a watch that compares definitions with the lock file of the configuration or, without a lock file, with
     /// the pins in haft's data directory.
     pub fn new(config: &ResolvedConfig, home: &Home) -> Self {
-        Self { lock: config.tool_lock.clone(), pins: ToolPins::of(home), ignored: Vec::new() }
+        let enabled = config.mcp_servers.iter().filter(|(_, server)| server.enabled);
+        let addresses = enabled.map(|(name, server)| (server_key(name), address(server))).collect();
+        Self {
+            lock: config.tool_lock.clone(),
+            pins: ToolPins::of(home),
+            addresses: Arc::new(addresses),
+            ignored: Vec::new(),
+        }
     }
 
     /// Excludes the tools of these namespaces from the comparison.
@@ -48,7 +59,7 @@ impl DefinitionWatch {
         let is_external = |tool: &&Arc<CatalogEntry>| is_watched(tool.identity().kind, tool.definition());
         let watched = snapshot.tools().filter(is_external).map(|tool| &**tool);
         match &self.lock {
-            Some(lock) => quarantined(lock, watched),
+            Some(lock) => self.quarantined(lock, watched),
             None => self.changed(watched.filter(|tool| {
                 let namespace = tool.identity().namespace.as_str();
                 !self.ignored.iter().any(|ignored| ignored == namespace)
@@ -68,6 +79,30 @@ impl DefinitionWatch {
     /// definition is reported only once.
     fn repeats_warnings(&self) -> bool {
         self.lock.is_some()
+    }
+
+    fn quarantined<'a>(
+        &self,
+        lock: &ToolLock,
+        tools: impl Iterator<Item = &'a CatalogEntry>,
+    ) -> Vec<CatalogWarning> {
+        let mut by_source: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for tool in tools {
+            let identity = tool.identity();
+            let source = source_key(identity.kind, identity.namespace.as_str());
+            let address = self.addresses.get(&source).map(String::as_str);
+            if lock.standing(identity, tool.definition(), address).quarantine().is_some() {
+                let names = by_source.entry(identity.namespace.as_str().to_owned()).or_default();
+                names.push(identity.tool.as_str().to_owned());
+            }
+        }
+        let message = |names: Vec<String>| {
+            format!("the lock file quarantines {} until a person reviews the changes", listed(&names))
+        };
+        by_source
+            .into_iter()
+            .map(|(provider, names)| CatalogWarning { provider, message: message(names) })
+            .collect()
     }
 
     fn changed<'a>(&self, tools: impl Iterator<Item = &'a CatalogEntry>) -> Vec<CatalogWarning> {
@@ -124,24 +159,6 @@ impl ComparedDefinitions {
     }
 }
 
-fn quarantined<'a>(lock: &ToolLock, tools: impl Iterator<Item = &'a CatalogEntry>) -> Vec<CatalogWarning> {
-    let mut by_source: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for tool in tools {
-        let identity = tool.identity();
-        if lock.standing(identity, tool.definition()).quarantine().is_some() {
-            let names = by_source.entry(identity.namespace.as_str().to_owned()).or_default();
-            names.push(identity.tool.as_str().to_owned());
-        }
-    }
-    let message = |names: Vec<String>| {
-        format!("the lock file quarantines {} until a person reviews the changed definitions", listed(&names))
-    };
-    by_source
-        .into_iter()
-        .map(|(provider, names)| CatalogWarning { provider, message: message(names) })
-        .collect()
-}
-
 fn warning(change: ChangedPins) -> CatalogWarning {
     let ChangedPins { source, changed, added } = change;
     let mut parts = Vec::new();
@@ -194,21 +211,6 @@ pub fn server_key(name: &str) -> String {
     source_key(ProviderKind::Mcp, Namespace::sanitize(name).as_str())
 }
 
-/// Returns the program or the URL without the parts that may contain secrets: arguments, query and user information.
-fn address(server: &McpServerSettings) -> String {
-    match &server.reach {
-        Ok(McpEndpoint::Process { command, .. }) => format!("program {command}"),
-        Ok(McpEndpoint::Remote { url, .. }) => {
-            let url = url.0.split(['?', '#']).next().unwrap_or_default();
-            match url.split_once("://").map(|(scheme, rest)| (scheme, rest.rsplit_once('@'))) {
-                Some((scheme, Some((_, rest)))) => format!("{scheme}://{rest}"),
-                Some((_, None)) | None => url.to_owned(),
-            }
-        }
-        Err(_) => String::new(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,19 +225,5 @@ mod tests {
         let expected = "tool provider `a`: the definitions of `t` changed, and the provider added `u` since haft \
                         last listed the tools of this provider";
         assert_eq!(warning(change).to_string(), expected);
-    }
-
-    #[test]
-    fn address_of_a_server_in_the_lock_file_contains_no_secrets() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let text = r#"{"mcpServers": {
-            "a": {"command": "uvx", "args": ["--key", "s3cret"]},
-            "b": {"url": "https://me:s3cret@example.com/mcp?key=s3cret"}
-        }}"#;
-        std::fs::write(file.path(), text).unwrap();
-        let sources = haft_config::ConfigSources { home: None, project: None, named: Some(file.path()) };
-        let config = haft_config::load(sources, &|_| None).unwrap().resolved;
-        assert_eq!(address(&config.mcp_servers["a"]), "program uvx");
-        assert_eq!(address(&config.mcp_servers["b"]), "https://example.com/mcp");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_core::glob::ToolGlob;
-use haft_core::name::{GroupName, Namespace, ToolName};
+use haft_core::name::{GroupName, ToolName};
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{DefinitionAuthor, Effects, OutputFact, OutputPolicy, ToolFacts, ToolPolicy};
 use haft_engine::{CatalogEntry, GovernedTool, Governor, ToolActivity};
@@ -14,6 +14,8 @@ use serde::Deserialize;
 use haft_config::ResolvedConfig;
 use haft_config::mcp::ServerOfTool;
 use haft_config::resolved::{CacheTtl, McpServerSettings, OversizeAction, PerToolSettings};
+
+use crate::source_address::{server_of, source_address};
 
 /// The operator's settings for each tool.
 #[derive(Debug, Clone)]
@@ -117,17 +119,13 @@ impl ConfiguredGovernor {
     /// Returns the reason why the lock file hides the tool from models.
     fn quarantine(&self, tool: &CatalogEntry) -> Option<&'static str> {
         let lock = self.config.tool_lock.as_ref()?;
-        lock.standing(tool.identity(), tool.definition()).quarantine()
+        let address = source_address(&self.config, tool.identity());
+        lock.standing(tool.identity(), tool.definition(), address.as_deref()).quarantine()
     }
 
     /// Returns the MCP server that provides the tool.
     fn server(&self, tool: &CatalogEntry) -> Option<&McpServerSettings> {
-        if tool.identity().kind != ProviderKind::Mcp {
-            return None;
-        }
-        let given_by = &tool.identity().namespace;
-        let mut servers = self.config.mcp_servers.iter().filter(|(_, server)| server.enabled);
-        servers.find(|(name, _)| Namespace::sanitize(name) == *given_by).map(|(_, server)| server)
+        server_of(&self.config, tool.identity())
     }
 
     /// Applies the settings of the tool's MCP server, except for settings that the tool itself has.
@@ -250,6 +248,7 @@ fn any(globs: &[ToolGlob], name: &str) -> bool {
 mod tests {
     use futures_util::future::BoxFuture;
     use haft_core::glob::ToolGlob;
+    use haft_core::name::Namespace;
     use haft_core::naming::NamingScheme;
     use haft_core::output::ToolOutput;
     use haft_core::provider::{CallContext, ToolProvider};

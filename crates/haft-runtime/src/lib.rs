@@ -27,6 +27,7 @@ mod run_queue;
 pub mod runs;
 pub mod runtime;
 pub mod sampling;
+mod source_address;
 pub mod spec;
 pub mod stored_variables;
 #[cfg(feature = "otlp")]

@@ -102,6 +102,52 @@ fn changed_tool_is_quarantined_until_a_person_accepts_the_difference() {
     tree.haft(&["lock", "--check"]).output().expect_code(0);
 }
 
+/// A launcher such as `npx` runs the package that its arguments name.
+#[test]
+fn other_package_with_equal_definitions_is_quarantined() {
+    let tree = tree();
+    serve(&tree, &[tool("add", "Adds.")]);
+    let with_package = |package: &str, key: &str| {
+        let script = tree.path("outside/server.py");
+        let args = json!([script, tree.path("outside/tools.json"), package, "--api-key", key]);
+        let config =
+            json!({"mcpServers": {"s": {"command": "python3", "args": args, "startup": "required"}}});
+        tree.file("home/haft.json", &config.to_string());
+    };
+    with_package("good-package", "s3cret");
+    tree.haft(&["lock"]).output().expect_code(0);
+    let lock = tree.text("ws/haft.lock");
+    assert!(lock.contains("good-package --api-key (hidden)") && !lock.contains("s3cret"), "{lock}");
+    with_package("good-package", "0ther");
+    call(&tree, "s__add").expect_code(0);
+
+    with_package("evil-package", "s3cret");
+    let refused = call(&tree, "s__add").expect_code(4);
+    assert!(refused.stderr.contains("the command or URL of its server differs"), "{}", refused.stderr);
+    let checked = tree.haft(&["lock", "--check"]).output().expect_code(3);
+    assert!(checked.stdout.contains("the address changed from"), "{}", checked.stdout);
+    assert!(checked.stdout.contains("evil-package"), "{}", checked.stdout);
+    tree.haft(&["lock", "review", "--yes"]).output().expect_code(0);
+    call(&tree, "s__add").expect_code(0);
+}
+
+#[test]
+fn lock_file_without_arguments_needs_one_review() {
+    let tree = tree();
+    serve(&tree, &[tool("add", "Adds.")]);
+    tree.haft(&["lock"]).output().expect_code(0);
+    let mut lock: Value = serde_json::from_str(&tree.text("ws/haft.lock")).unwrap();
+    // Earlier versions wrote the program alone.
+    lock["sources"]["mcp/s"]["address"] = "program python3".into();
+    tree.file("ws/haft.lock", &lock.to_string());
+    call(&tree, "s__add").expect_code(4);
+    let checked = tree.haft(&["lock", "--check"]).output().expect_code(3);
+    assert!(checked.stdout.contains("the address changed from `program python3` to"), "{}", checked.stdout);
+    tree.haft(&["lock", "review", "--yes"]).output().expect_code(0);
+    call(&tree, "s__add").expect_code(0);
+    tree.haft(&["lock", "--check"]).output().expect_code(0);
+}
+
 #[test]
 fn server_that_changes_a_tool_while_haft_runs_is_refused() {
     let tree = tree();

@@ -39,9 +39,9 @@ fn tool_definition_written_by_haft_needs_no_lock_entry() {
     let locked = lock(&[]);
     let mut login = definition(r#"{"name":"login"}"#);
     let identity = identity(ProviderKind::Mcp, "a", "login");
-    assert_eq!(locked.standing(&identity, &login), LockStanding::NewSource);
+    assert_eq!(locked.standing(&identity, &login, None), LockStanding::NewSource);
     login.facts.author = DefinitionAuthor::Haft;
-    assert_eq!(locked.standing(&identity, &login), LockStanding::Exempt);
+    assert_eq!(locked.standing(&identity, &login, None), LockStanding::Exempt);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn only_definitions_equal_to_the_lock_file_are_accepted() {
     let check = |kind, namespace: &str, text: &str, expected| {
         let definition = definition(text);
         let identity = identity(kind, namespace, definition.name.as_str());
-        assert_eq!(locked.standing(&identity, &definition), expected, "{text}");
+        assert_eq!(locked.standing(&identity, &definition, None), expected, "{text}");
     };
     let mcp = ProviderKind::Mcp;
     check(mcp, "a", echo, LockStanding::Agreed);
@@ -73,6 +73,21 @@ fn only_definitions_equal_to_the_lock_file_are_accepted() {
     assert!(locked.sources["mcp/a"].instructions.is_none());
     assert!(!locked.agrees_with_instructions(mcp, "a", "new"));
     assert!(locked.agrees_with_instructions(ProviderKind::Builtin, "b", "new"));
+}
+
+#[test]
+fn tools_of_a_server_with_another_command_are_quarantined() {
+    let echo = definition(r#"{"name":"echo"}"#);
+    let identity = identity(ProviderKind::Mcp, "a", "echo");
+    let locked = lock(&[("mcp/a", source(&[CanonicalTool::of(&echo)]))]);
+    assert_eq!(locked.standing(&identity, &echo, Some("uvx x")), LockStanding::Agreed);
+    assert_eq!(locked.standing(&identity, &echo, Some("uvx y")), LockStanding::Moved);
+    let mut other = locked.clone();
+    other.sources.get_mut("mcp/a").unwrap().address = "uvx y".into();
+    for address in ["uvx x", "uvx y"] {
+        let both = locked.limited_by(&other);
+        assert_eq!(both.standing(&identity, &echo, Some(address)), LockStanding::Moved, "{address}");
+    }
 }
 
 #[test]
