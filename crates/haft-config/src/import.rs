@@ -10,6 +10,8 @@ mod opencode;
 mod servers;
 mod variables;
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 /// The largest time limit that is imported, in milliseconds (about 31 years).
@@ -130,8 +132,9 @@ pub enum InputEcho {
     Hidden,
 }
 
-/// Reads the file of a program, or returns the reason why it cannot be read.
-pub fn read(source: ImportSource, text: &str) -> Result<ImportedServers, String> {
+/// Reads the file of a program, or returns the reason why it cannot be read. `directory` is the current directory: Claude
+/// Code stores servers that it uses only in one project.
+pub fn read(source: ImportSource, text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match source {
         ImportSource::Goose => goose::read(text),
@@ -143,15 +146,15 @@ pub fn read(source: ImportSource, text: &str) -> Result<ImportedServers, String>
         | ImportSource::Cursor
         | ImportSource::Windsurf
         | ImportSource::Cline
-        | ImportSource::Gemini => Ok(servers::read(&json::object(text)?, TimeoutUnit::of(source))),
+        | ImportSource::Gemini => Ok(servers::read(&json::object(text)?, TimeoutUnit::of(source), directory)),
     }
 }
 
 /// Reads a file in any of the JSON formats. Detects the format by its keys.
-pub fn read_any(text: &str) -> Result<ImportedServers, String> {
+pub fn read_any(text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let object = json::object(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     if object.contains_key("mcpServers") {
-        Ok(servers::read(&object, TimeoutUnit::Unknown))
+        Ok(servers::read(&object, TimeoutUnit::Unknown, directory))
     } else if object.contains_key("servers") {
         Ok(servers::read_vs_code(&object))
     } else if object.contains_key("mcp") {

@@ -142,8 +142,8 @@ fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
     if let Some(path) = &args.file {
         let text = text(path).and_then(|text| text.ok_or_else(|| "the file does not exist".to_owned()));
         let servers = text.and_then(|text| match args.program.first() {
-            Some(source) => import::read(source.source(), &text),
-            None => import::read_any(&text),
+            Some(source) => import::read(source.source(), &text, current_directory().as_deref()),
+            None => import::read_any(&text, current_directory().as_deref()),
         });
         let servers =
             servers.map_err(|reason| (ExitReason::Input, format!("`{}`: {reason}", path.display())))?;
@@ -160,23 +160,42 @@ fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
 fn files_of(source: ImportSource) -> Vec<FoundFile> {
     let home = user_home();
     let in_home = source.files_in_home().iter().filter_map(|file| Some(home.as_ref()?.join(file)));
-    let here = std::env::current_dir().ok();
+    let here = current_directory();
     let in_project = source.files_in_project().iter().filter_map(|file| Some(here.as_ref()?.join(file)));
-    let named = match source {
-        ImportSource::Codex => std::env::var_os("CODEX_HOME").map(|at| Path::new(&at).join("config.toml")),
-        _ => None,
-    };
+    let named = directory_variable(source).and_then(|(variable, file)| {
+        std::env::var_os(variable).filter(|at| !at.is_empty()).map(|at| Path::new(&at).join(file))
+    });
     let mut paths: Vec<PathBuf> = named.into_iter().chain(in_home).chain(in_project).collect();
     paths.dedup();
     let found = |path: PathBuf| {
         let servers = match text(&path) {
             Ok(None) => return None,
-            Ok(Some(text)) => import::read(source, &text),
+            Ok(Some(text)) => import::read(source, &text, here.as_deref()),
             Err(reason) => Err(reason),
         };
         Some(FoundFile { source: source.name(), path, servers })
     };
     paths.into_iter().filter_map(found).collect()
+}
+
+/// Returns the variable that names another directory for the files of a program, and the file in this directory.
+pub(super) fn directory_variable(source: ImportSource) -> Option<(&'static str, &'static str)> {
+    match source {
+        ImportSource::ClaudeCode => Some(("CLAUDE_CONFIG_DIR", ".claude.json")),
+        ImportSource::Codex => Some(("CODEX_HOME", "config.toml")),
+        ImportSource::ClaudeDesktop
+        | ImportSource::Cursor
+        | ImportSource::VsCode
+        | ImportSource::Windsurf
+        | ImportSource::Cline
+        | ImportSource::Gemini
+        | ImportSource::Opencode
+        | ImportSource::Goose => None,
+    }
+}
+
+fn current_directory() -> Option<PathBuf> {
+    std::env::current_dir().ok()
 }
 
 /// Returns the text of a file; `None` if it does not exist.
@@ -281,9 +300,14 @@ fn target(server: &ImportedServer) -> String {
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
-    let found = import::read_any(&text).map_err(refused)?;
+    let found = import::read_any(&text, current_directory().as_deref()).map_err(refused)?;
     for (name, reason) in &found.skipped {
         terminal::warn(&format!("haft ignores MCP server `{name}` of `{}`: {reason}", path.display()));
     }
-    Ok(found.servers.into_iter().map(|server| (server.name, Value::Object(server.entry))).collect())
+    let mut servers = serde_json::Map::new();
+    for server in found.servers {
+        // Of servers with the same name, only the first one is used, as `haft mcp import` does.
+        servers.entry(server.name).or_insert(Value::Object(server.entry));
+    }
+    Ok(servers)
 }

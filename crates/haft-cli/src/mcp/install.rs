@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use haft_config::edit::{ConfigEntry, EditError};
 use haft_config::foreign_file::ForeignFile;
+use haft_config::import::ImportSource;
 use haft_sandbox::user_home;
 use serde_json::{Value, json};
 
@@ -11,6 +12,7 @@ use super::super::exit::ExitReason;
 use super::super::settings::CliError;
 use super::McpCommandOutput;
 use super::args::{McpClientArg, McpInstallArgs};
+use super::import::directory_variable;
 
 pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliError> {
     let file = ForeignFile::read(&path(args.client)?).map_err(|error| refused(&error))?;
@@ -33,14 +35,15 @@ fn path(client: McpClientArg) -> Result<PathBuf, CliError> {
         ExitReason::Usage,
         "HOME is not set, so haft cannot find the configuration of the client".to_owned(),
     ))?;
-    Ok(match client {
-        McpClientArg::Claude => home.join(".claude.json"),
-        McpClientArg::Cursor => home.join(".cursor/mcp.json"),
-        McpClientArg::Codex => {
-            let own = std::env::var_os("CODEX_HOME").map_or_else(|| home.join(".codex"), PathBuf::from);
-            own.join("config.toml")
-        }
-    })
+    let (source, in_home) = match client {
+        McpClientArg::Claude => (ImportSource::ClaudeCode, ".claude.json"),
+        McpClientArg::Cursor => (ImportSource::Cursor, ".cursor/mcp.json"),
+        McpClientArg::Codex => (ImportSource::Codex, ".codex/config.toml"),
+    };
+    let named = directory_variable(source).and_then(|(variable, file)| {
+        std::env::var_os(variable).filter(|at| !at.is_empty()).map(|at| PathBuf::from(at).join(file))
+    });
+    Ok(named.unwrap_or_else(|| home.join(in_home)))
 }
 
 fn with(args: &McpInstallArgs, file: &ForeignFile) -> Result<String, EditError> {

@@ -1,24 +1,43 @@
 //! Imports the `mcpServers` format, with the key names that different programs use, and the format of VS Code.
 
+use std::path::Path;
+
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of};
 use super::{EntryBuilder, ImportedServers, InputEcho, TimeoutUnit};
 
-/// Reads `mcpServers`, including the servers of single projects in the file of Claude Code.
-pub(super) fn read(file: &Map<String, Value>, timeouts: TimeoutUnit) -> ImportedServers {
+/// Reads `mcpServers`. The file of Claude Code also contains the servers of single projects: those of the project in
+/// `directory` come first, because Claude Code prefers them, and the others are skipped.
+pub(super) fn read(
+    file: &Map<String, Value>,
+    timeouts: TimeoutUnit,
+    directory: Option<&Path>,
+) -> ImportedServers {
     let mut found = ImportedServers::default();
+    let projects = file.get("projects").and_then(Value::as_object).into_iter().flatten();
+    let is_current = |path: &str| directory.is_some_and(|directory| directory.starts_with(path));
+    let (mut current, others): (Vec<_>, Vec<_>) = projects.partition(|(path, _)| is_current(path));
+    // An inner project is more specific than the project that contains it.
+    current.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
+    for (path, project) in current {
+        of_project(path, project, timeouts, &mut found);
+    }
     of_section(file.get("mcpServers"), timeouts, &mut found);
-    for (path, project) in file.get("projects").and_then(Value::as_object).into_iter().flatten() {
+    for (path, project) in others {
         let servers = project.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
-        for (name, _) in servers {
-            let reason = format!(
-                "the server belongs to the project `{path}`; add it to the configuration of that project"
-            );
-            found.skipped.push((name.clone(), reason));
-        }
+        let reason = format!("the server belongs to the project `{path}`; import it in that directory");
+        found.skipped.extend(servers.map(|(name, _)| (name.clone(), reason.clone())));
     }
     found
+}
+
+fn of_project(path: &str, project: &Value, timeouts: TimeoutUnit, found: &mut ImportedServers) {
+    let first = found.servers.len();
+    of_section(project.get("mcpServers"), timeouts, found);
+    for server in &mut found.servers[first..] {
+        server.notes.push(format!("the other program uses this server only in `{path}`"));
+    }
 }
 
 /// Reads `servers` of VS Code.

@@ -3,13 +3,13 @@ use serde_json::json;
 use super::*;
 
 fn imported(source: ImportSource, text: &str) -> Value {
-    let found = read(source, text).unwrap();
+    let found = read(source, text, None).unwrap();
     let server = |server: &ImportedServer| (server.name.clone(), Value::Object(server.entry.clone()));
     Value::Object(found.servers.iter().map(server).collect())
 }
 
 fn notes(source: ImportSource, text: &str) -> Vec<String> {
-    let found = read(source, text).unwrap();
+    let found = read(source, text, None).unwrap();
     let of_server = |server: &ImportedServer| {
         server.notes.iter().map(|note| format!("{}: {note}", server.name)).collect::<Vec<_>>()
     };
@@ -234,6 +234,32 @@ fn import_converts_time_limits_or_lists_them() {
 }
 
 #[test]
+fn servers_of_the_current_project_of_claude_code_are_imported_first() {
+    let text = json!({
+        "mcpServers": {"docs": {"command": "user"}},
+        "projects": {
+            "/home/me": {"mcpServers": {"docs": {"command": "outer"}, "home": {"command": "x"}}},
+            "/home/me/project": {"mcpServers": {"docs": {"command": "inner"}}},
+            "/home/me/project2": {"mcpServers": {"other": {"command": "x"}}},
+            "/none": {},
+        },
+    });
+    let read_in = |directory: &str| {
+        let found = read(ImportSource::ClaudeCode, &text.to_string(), Some(Path::new(directory))).unwrap();
+        let command = |server: &ImportedServer| format!("{} {}", server.name, server.entry["command"]);
+        let notes = found.servers.iter().flat_map(|server| server.notes.clone()).collect::<Vec<_>>();
+        (found.servers.iter().map(command).collect::<Vec<_>>(), notes, found.skipped)
+    };
+    let (servers, notes, skipped) = read_in("/home/me/project/src");
+    assert_eq!(servers, ["docs \"inner\"", "docs \"outer\"", "home \"x\"", "docs \"user\""]);
+    assert_eq!(notes[0], "the other program uses this server only in `/home/me/project`");
+    let reason = "the server belongs to the project `/home/me/project2`; import it in that directory";
+    assert_eq!(skipped, [("other".to_owned(), reason.to_owned())]);
+    let (servers, _, skipped) = read_in("/elsewhere");
+    assert_eq!((servers, skipped.len()), (vec!["docs \"user\"".to_owned()], 4));
+}
+
+#[test]
 fn malformed_import_files_are_refused_with_the_reason() {
     for source in ImportSource::ALL {
         let text = match source {
@@ -241,13 +267,20 @@ fn malformed_import_files_are_refused_with_the_reason() {
             ImportSource::Codex => "[mcp_servers",
             _ => "{\"mcpServers\": ",
         };
-        assert!(read(source, text).unwrap_err().starts_with("the file is not valid"), "{}", source.name());
+        assert!(
+            read(source, text, None).unwrap_err().starts_with("the file is not valid"),
+            "{}",
+            source.name()
+        );
     }
-    assert_eq!(read(ImportSource::Cursor, "[]").unwrap_err(), "the file does not contain a JSON object");
+    assert_eq!(
+        read(ImportSource::Cursor, "[]", None).unwrap_err(),
+        "the file does not contain a JSON object"
+    );
     let odd = r#"{"mcpServers": {"a": 7, "b": {}, "c": {"command": "x", "url": "https://e.com"}}}"#;
-    let found = read(ImportSource::Cursor, odd).unwrap();
+    let found = read(ImportSource::Cursor, odd, None).unwrap();
     assert!(found.servers.is_empty() && found.skipped.len() == 3, "{found:?}");
-    assert!(read(ImportSource::Cursor, r#"{"mcpServers": 7}"#).unwrap().servers.is_empty());
+    assert!(read(ImportSource::Cursor, r#"{"mcpServers": 7}"#, None).unwrap().servers.is_empty());
 }
 
 #[test]
@@ -257,8 +290,8 @@ fn import_detects_the_file_format_by_its_keys() {
         (include_str!("fixtures/vscode.json"), "github"),
         (include_str!("fixtures/opencode.jsonc"), "local"),
     ] {
-        let found = read_any(text).unwrap();
+        let found = read_any(text, None).unwrap();
         assert!(found.servers.iter().any(|server| server.name == name), "{found:?}");
     }
-    assert!(read_any("{}").unwrap_err().contains("none of the keys"));
+    assert!(read_any("{}", None).unwrap_err().contains("none of the keys"));
 }

@@ -71,6 +71,38 @@ fn mcp_import_can_be_limited_to_one_program_or_one_file() {
 }
 
 #[test]
+fn import_takes_servers_of_the_current_project_from_the_directory_of_claude_code() {
+    let tree = tree();
+    let here = tree.path("ws").canonicalize().unwrap();
+    let file = json!({
+        "mcpServers": {"both": {"command": "user"}},
+        "projects": {
+            here.to_str().unwrap(): {"mcpServers": {"both": {"command": "local"}, "mine": {"command": "x"}}},
+            "/elsewhere": {"mcpServers": {"other": {"command": "x"}}},
+        },
+    });
+    tree.file("outside/claude/.claude.json", &file.to_string());
+    let directory = tree.path("outside/claude");
+    let directory = directory.to_str().unwrap();
+    let import = tree
+        .haft(&["mcp", "import", "claude-code", "--yes"])
+        .env("CLAUDE_CONFIG_DIR", directory)
+        .output()
+        .expect_code(0);
+    assert!(
+        import.stdout.contains("other: the server belongs to the project `/elsewhere`"),
+        "{}",
+        import.stdout
+    );
+    let written: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
+    assert_eq!(written["mcpServers"], json!({"both": {"command": "local"}, "mine": {"command": "x"}}));
+
+    tree.haft(&["mcp", "install", "claude"]).env("CLAUDE_CONFIG_DIR", directory).output().expect_code(0);
+    assert!(tree.text("outside/claude/.claude.json").contains("\"serve\""));
+    assert!(!tree.path("user/.claude.json").exists());
+}
+
+#[test]
 fn mcp_add_accepts_a_command_without_dashes_and_options_after_a_url() {
     let tree = tree();
     tree.haft(&["mcp", "add", "a", "-e", "K=v", "npx", "-y", "pkg", "--flag", "--env", "x"])
