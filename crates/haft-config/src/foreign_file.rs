@@ -1,5 +1,7 @@
 //! Changes one entry in the configuration file of another program, and keeps its comments and order.
 
+mod toml_table;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -24,6 +26,21 @@ pub struct ForeignFile {
     text: Option<String>,
 }
 
+/// The copy of a file from before haft's first change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileBackup {
+    pub path: PathBuf,
+    pub state: BackupState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BackupState {
+    /// haft made the copy for this change.
+    New,
+    /// haft made the copy for an earlier change.
+    Earlier,
+}
+
 impl ForeignFile {
     /// Reads a configuration file of another program.
     pub fn read(path: &Path) -> Result<Self, EditError> {
@@ -46,22 +63,25 @@ impl ForeignFile {
         edit::removed(&self.path, self.text.as_deref().unwrap_or("{}\n"), entry)
     }
 
-    /// Returns the file's text with a TOML table at its end, which replaces an earlier table with the same name.
-    /// `lines` are the keys of the table.
-    pub fn with_toml_table(&self, table: ConfigEntry<'_>, lines: &str) -> Result<String, EditError> {
-        let rest = without_table(self.text.as_deref().unwrap_or_default(), table).unwrap_or_else(|text| text);
-        let gap = if rest.is_empty() || rest.ends_with("\n\n") { "" } else { "\n" };
-        let end = if rest.is_empty() || rest.ends_with('\n') { "" } else { "\n" };
-        let text = format!("{rest}{end}{gap}{}\n{lines}", heading(table));
-        self.checked_toml(text)
+    /// Returns the file's text with these values in a TOML table, which is added at the end if the file has none. The
+    /// values are TOML texts. Other keys of the table are kept.
+    pub fn with_toml_table(
+        &self,
+        table: ConfigEntry<'_>,
+        values: &[(&str, String)],
+    ) -> Result<String, EditError> {
+        let unreadable = |error| EditError::Unreadable(self.path.clone(), error);
+        let changed = toml_table::put(self.text.as_deref().unwrap_or_default(), table, values);
+        self.checked_toml(changed.map_err(unreadable)?)
     }
 
     /// Returns the file's text without a TOML table.
     pub fn without_toml_table(&self, table: ConfigEntry<'_>) -> Result<String, EditError> {
         let ConfigEntry { section, name } = table;
-        let absent = |_| EditError::Absent { section: section.to_owned(), name: name.to_owned() };
-        let text = without_table(self.text.as_deref().unwrap_or_default(), table).map_err(absent)?;
-        self.checked_toml(text)
+        let unreadable = |error| EditError::Unreadable(self.path.clone(), error);
+        let absent = || EditError::Absent { section: section.to_owned(), name: name.to_owned() };
+        let changed = toml_table::remove(self.text.as_deref().unwrap_or_default(), table);
+        self.checked_toml(changed.map_err(unreadable)?.ok_or_else(absent)?)
     }
 
     fn checked_toml(&self, text: String) -> Result<String, EditError> {
@@ -71,9 +91,9 @@ impl ForeignFile {
         }
     }
 
-    /// Replaces the file atomically, if its content has not changed since haft read it. Returns the path of the backup
-    /// copy of the old file.
-    pub fn replace(&self, changed: &str) -> Result<Option<PathBuf>, EditError> {
+    /// Replaces the file atomically, if its content has not changed since haft read it. Returns the backup copy, which
+    /// contains the file from before the first change; `None` if there was no file.
+    pub fn replace(&self, changed: &str) -> Result<Option<FileBackup>, EditError> {
         let unwritable = |error| EditError::Unwritable(self.path.clone(), error);
         if content(&self.path)? != self.text {
             return Err(EditError::Changed(self.path.clone()));
@@ -92,13 +112,18 @@ impl ForeignFile {
         Ok(backup)
     }
 
-    fn back_up(&self) -> std::io::Result<Option<PathBuf>> {
+    /// Copies the file, unless an earlier change already did. A later copy would contain our own changes instead of the
+    /// user's file.
+    fn back_up(&self) -> std::io::Result<Option<FileBackup>> {
         let Some(text) = &self.text else { return Ok(None) };
         let mut name = self.path.as_os_str().to_owned();
         name.push(format!(".{BACKUP_SUFFIX}"));
-        let backup = PathBuf::from(name);
-        private_file::replace(&backup, text.as_bytes())?;
-        Ok(Some(backup))
+        let path = PathBuf::from(name);
+        if path.exists() {
+            return Ok(Some(FileBackup { path, state: BackupState::Earlier }));
+        }
+        private_file::replace(&path, text.as_bytes())?;
+        Ok(Some(FileBackup { path, state: BackupState::New }))
     }
 }
 
@@ -108,28 +133,6 @@ fn content(path: &Path) -> Result<Option<String>, EditError> {
         return Ok(None);
     };
     file::text(path, bytes).map(Some).map_err(unreadable)
-}
-
-fn heading(ConfigEntry { section, name }: ConfigEntry<'_>) -> String {
-    format!("[{section}.{name}]")
-}
-
-/// Removes the lines of a table and of the tables inside it. Returns the text unchanged if the text has no such table.
-fn without_table(text: &str, table: ConfigEntry<'_>) -> Result<String, String> {
-    let heading = heading(table);
-    let inner = format!("{}.", heading.trim_end_matches(']'));
-    let (mut kept, mut is_inside, mut found) = (String::new(), false, false);
-    for line in text.split_inclusive('\n') {
-        let trimmed = line.trim();
-        if trimmed.starts_with('[') {
-            is_inside = trimmed.starts_with(&heading) || trimmed.starts_with(&inner);
-            found |= is_inside;
-        }
-        if !is_inside {
-            kept.push_str(line);
-        }
-    }
-    if found { Ok(kept.trim_end_matches('\n').to_owned() + "\n") } else { Err(text.to_owned()) }
 }
 
 #[cfg(test)]
@@ -150,7 +153,8 @@ mod tests {
         let file = ForeignFile::read(&path).unwrap();
         let changed = file.with_json_entry(JSON, &json!({ "command": "haft" })).unwrap();
         let backup = file.replace(&changed).unwrap().unwrap();
-        assert_eq!(fs::read_to_string(backup).unwrap(), before);
+        assert_eq!(backup.state, BackupState::New);
+        assert_eq!(fs::read_to_string(&backup.path).unwrap(), before);
         assert!(
             changed.starts_with("{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }"),
             "{changed}"
@@ -158,7 +162,9 @@ mod tests {
         let file = ForeignFile::read(&path).unwrap();
         let back = file.without_json_entry(JSON).unwrap();
         assert!(back.contains("// mine") && back.contains("\"a\"") && !back.contains("haft"), "{back}");
-        file.replace(&back).unwrap();
+        let second = file.replace(&back).unwrap().unwrap();
+        assert_eq!(second, FileBackup { state: BackupState::Earlier, ..backup });
+        assert_eq!(fs::read_to_string(second.path).unwrap(), before);
         assert!(ForeignFile::read(&path).unwrap().without_json_entry(JSON).is_err());
     }
 
@@ -166,23 +172,25 @@ mod tests {
     fn toml_table_is_added_replaced_and_removed_without_losing_comments() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
+        let command = |program: &str| [("command", format!("\"{program}\""))];
         let before = "# mine\nmodel = \"m\"\n\n[mcp_servers.a]\ncommand = \"x\"\n";
         fs::write(&path, before).unwrap();
         let file = ForeignFile::read(&path).unwrap();
-        let changed = file.with_toml_table(TOML, "command = \"haft\"\n").unwrap();
+        let changed = file.with_toml_table(TOML, &command("haft")).unwrap();
         assert_eq!(changed, format!("{before}\n[mcp_servers.haft]\ncommand = \"haft\"\n"));
         let more = format!("{changed}[mcp_servers.haft.env]\nA = \"b\"\n\n[other]\nb = 1\n");
         fs::write(&path, &more).unwrap();
         let file = ForeignFile::read(&path).unwrap();
-        let again = file.with_toml_table(TOML, "command = \"new\"\n").unwrap();
+        let again = file.with_toml_table(TOML, &command("new")).unwrap();
         assert_eq!(again.matches("[mcp_servers.haft]").count(), 1, "{again}");
-        assert!(again.contains("[other]") && !again.contains("A = \"b\""), "{again}");
+        assert!(again.contains("[other]") && again.contains("A = \"b\""), "{again}");
+        assert!(again.contains("\"new\"") && !again.contains("\"haft\""), "{again}");
         let back = file.without_toml_table(TOML).unwrap();
         assert!(back.starts_with(before) && back.contains("[other]") && !back.contains("haft"), "{back}");
         fs::write(&path, before).unwrap();
         assert!(ForeignFile::read(&path).unwrap().without_toml_table(TOML).is_err());
         fs::write(&path, "[broken").unwrap();
-        assert!(ForeignFile::read(&path).unwrap().with_toml_table(TOML, "a = 1\n").is_err());
+        assert!(ForeignFile::read(&path).unwrap().with_toml_table(TOML, &command("x")).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use haft_config::edit::{ConfigEntry, EditError};
-use haft_config::foreign_file::ForeignFile;
+use haft_config::foreign_file::{BackupState, ForeignFile};
 use haft_config::import::ImportSource;
 use haft_sandbox::user_home;
 use serde_json::{Value, json};
@@ -22,7 +22,13 @@ pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliErro
     let path = file.path().display();
     let done = if args.remove { "removed" } else { "added" };
     let preposition = if args.remove { "from" } else { "to" };
-    let kept = backup.as_ref().map(|backup| format!("\nhaft saved the old file as {}", backup.display()));
+    let kept = backup.as_ref().map(|backup| match backup.state {
+        BackupState::New => format!("\nhaft saved the old file as {}", backup.path.display()),
+        BackupState::Earlier => {
+            format!("\n{} contains the file from before the first change", backup.path.display())
+        }
+    });
+    let backup = backup.as_ref().map(|backup| &backup.path);
     let text = format!("{done} `{}` {preposition} {path}{}", args.name, kept.unwrap_or_default());
     Ok(McpCommandOutput::new(
         text,
@@ -61,8 +67,8 @@ fn with(args: &McpInstallArgs, file: &ForeignFile) -> Result<String, EditError> 
         }
         McpClientArg::Codex => {
             // A JSON string is also a TOML string.
-            let (program, words) = (Value::from(program), json!(words));
-            file.with_toml_table(toml_entry(&args.name), &format!("command = {program}\nargs = {words}\n"))
+            let values = [("command", Value::from(program).to_string()), ("args", json!(words).to_string())];
+            file.with_toml_table(toml_entry(&args.name), &values)
         }
     }
 }

@@ -160,6 +160,24 @@ fn mcp_install_adds_and_removes_the_entry_in_a_client_file() {
     assert_eq!(tree.text("user/.cursor/mcp.json"), "{");
 }
 
+#[test]
+fn second_install_changes_only_the_keys_of_haft() {
+    let tree = tree();
+    let before = "# mine\nmodel = \"m\"\n";
+    tree.file("user/.codex/config.toml", before);
+    tree.haft(&["mcp", "install", "codex"]).output().expect_code(0);
+    let mine = "default_tools_approval_mode = \"prompt\"\n\n# about other\n[other]\na = 1\n";
+    let edited = format!("{}{mine}", tree.text("user/.codex/config.toml"));
+    tree.file("user/.codex/config.toml", &edited);
+    let again = tree.haft(&["mcp", "install", "codex", "--", "--read-only"]).output().expect_code(0);
+    assert!(again.stdout.contains("contains the file from before the first change"), "{}", again.stdout);
+    let expected = edited.replace("[\"mcp\",\"serve\"]", "[\"mcp\",\"serve\",\"--read-only\"]");
+    assert_eq!(tree.text("user/.codex/config.toml"), expected);
+    assert_eq!(tree.text("user/.codex/config.toml.haft-backup"), before);
+    tree.haft(&["mcp", "install", "codex", "--remove"]).output().expect_code(0);
+    assert_eq!(tree.text("user/.codex/config.toml"), format!("{before}\n# about other\n[other]\na = 1\n"));
+}
+
 /// Such files contain tokens of servers. A copy that haft makes must not be readable by users who cannot read the file
 /// itself.
 #[test]
