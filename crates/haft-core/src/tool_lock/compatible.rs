@@ -29,7 +29,7 @@ impl fmt::Display for SchemaCompatibility {
         match self {
             Self::Compatible => f.write_str("compatible: arguments that were valid stay valid"),
             Self::Breaking(reasons) => write!(f, "not compatible: {}", reasons.join("; ")),
-            Self::Unknown(places) => write!(f, "compatibility unknown: {} differs", places.join(", ")),
+            Self::Unknown(places) => write!(f, "not known to be compatible: {} differs", places.join(", ")),
         }
     }
 }
@@ -53,17 +53,8 @@ struct SchemaComparison {
 }
 
 /// Keywords that only describe a value and never reject one.
-const DESCRIBING: [&str; 9] = [
-    "$comment",
-    "$schema",
-    "default",
-    "deprecated",
-    "description",
-    "examples",
-    "format",
-    "title",
-    "x-mcp-header",
-];
+const DESCRIBING: [&str; 8] =
+    ["$comment", "default", "deprecated", "description", "examples", "format", "title", "x-mcp-header"];
 
 /// Keywords that are compared by their own rules.
 const COMPARED: [&str; 14] = [
@@ -83,6 +74,37 @@ const COMPARED: [&str; 14] = [
     "maxProperties",
 ];
 
+/// Keywords whose removal only widens a schema. Other keywords change the meaning of the keywords beside them.
+const WIDENING_IF_REMOVED: [&str; 23] = [
+    "additionalItems",
+    "allOf",
+    "anyOf",
+    "const",
+    "contains",
+    "contentEncoding",
+    "contentMediaType",
+    "contentSchema",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "else",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "if",
+    "maxContains",
+    "multipleOf",
+    "not",
+    "oneOf",
+    "pattern",
+    "propertyNames",
+    "then",
+    "uniqueItems",
+];
+
+/// Keywords that reject the properties and items that no other keyword describes. Beside them, the removal of any keyword
+/// may narrow the schema.
+const REJECTING_THE_REST: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
+
 const LOWER_BOUNDS: [&str; 4] = ["minimum", "minLength", "minItems", "minProperties"];
 const UPPER_BOUNDS: [&str; 4] = ["maximum", "maxLength", "maxItems", "maxProperties"];
 
@@ -100,6 +122,8 @@ impl SchemaComparison {
             (Value::Bool(true), Value::Object(new)) => (&empty, new),
             // The old schema accepted no value, so no valid arguments can become invalid.
             (Value::Bool(false), _) => return,
+            // Older drafts of JSON Schema allow a list of schemas as `items`.
+            (Value::Array(_), _) | (_, Value::Array(_)) => return self.unsure(path, "list of schemas"),
             (_, _) => return self.breaks(path, "the new schema accepts no value"),
         };
         self.types(path, old, new);
@@ -160,8 +184,12 @@ impl SchemaComparison {
         };
         let (before, now) = (properties(old), properties(new));
         for (name, schema) in &now {
-            if let Some(earlier) = before.get(name) {
+            // A schema for all other properties also describes the properties that have an own schema now.
+            let others = old.get("additionalProperties").filter(|others| others.is_object());
+            if let Some(earlier) = before.get(name).or(others) {
                 self.compare(&child(path, name), earlier, schema, depth + 1);
+            } else if old.contains_key("patternProperties") {
+                self.unsure(path, "patternProperties");
             }
         }
         let anything = Value::Bool(true);
@@ -185,13 +213,24 @@ impl SchemaComparison {
         self.compare(&child(path, "items"), before, now, depth + 1);
     }
 
-    /// Handles all other keywords. A keyword that is new or differs may narrow the schema. A removed keyword only
-    /// widens the schema, unless another keyword refers to the removed one.
+    /// Handles all other keywords. A keyword that is new or differs may narrow the schema.
     fn others(&mut self, path: &str, old: &Map<String, Value>, new: &Map<String, Value>) {
         for (key, value) in new {
-            let known = DESCRIBING.contains(&key.as_str()) || COMPARED.contains(&key.as_str());
-            if !known && old.get(key) != Some(value) {
+            if !is_described_or_compared(key) && old.get(key) != Some(value) {
                 self.unsure(path, key);
+            }
+        }
+        for key in old.keys().filter(|key| !new.contains_key(*key)) {
+            if !only_widens(key, old, new) {
+                self.unsure(path, key);
+            }
+        }
+        for rejecting in REJECTING_THE_REST {
+            let rejects = !accepts_anything(new.get(rejecting));
+            let is_changed =
+                |key: &&String| !DESCRIBING.contains(&key.as_str()) && old.get(*key) != new.get(*key);
+            if rejects && old.keys().chain(new.keys()).any(|key| is_changed(&key)) {
+                self.unsure(path, rejecting);
             }
         }
     }
@@ -208,6 +247,31 @@ impl SchemaComparison {
             self.unknown.push(format!("`{}`", child(path, keyword)));
         }
     }
+}
+
+fn is_described_or_compared(key: &str) -> bool {
+    DESCRIBING.contains(&key) || COMPARED.contains(&key)
+}
+
+/// Returns true if the removal of a keyword rejects no arguments that the old schema accepted.
+fn only_widens(key: &str, old: &Map<String, Value>, new: &Map<String, Value>) -> bool {
+    match key {
+        // Properties that matched a pattern are additional properties now.
+        "patternProperties" => accepts_anything(new.get("additionalProperties")),
+        // The first items are items like all others now.
+        "prefixItems" => accepts_anything(new.get("items")),
+        // Without this keyword, `contains` requires one item.
+        "minContains" => !new.contains_key("contains") || old[key].as_f64().is_some_and(|least| least >= 1.0),
+        key => {
+            is_described_or_compared(key)
+                || WIDENING_IF_REMOVED.contains(&key)
+                || REJECTING_THE_REST.contains(&key)
+        }
+    }
+}
+
+fn accepts_anything(schema: Option<&Value>) -> bool {
+    schema.is_none_or(|schema| *schema == Value::Bool(true) || schema.as_object().is_some_and(Map::is_empty))
 }
 
 fn child(path: &str, name: &str) -> String {
@@ -284,10 +348,77 @@ mod tests {
             json!({"type": "object", "properties": {"a": text}, "additionalProperties": false}),
             "not compatible: the property `b` is not accepted",
         );
-        check(one.clone(), json!({"anyOf": [one]}), "compatibility unknown: `anyOf`");
+        check(one.clone(), json!({"anyOf": [one]}), "not known to be compatible: `anyOf`");
         check(json!({"pattern": "a"}), json!({}), "compatible");
-        check(json!({"pattern": "a"}), json!({"pattern": "b"}), "compatibility unknown: `pattern`");
+        check(json!({"pattern": "a"}), json!({"pattern": "b"}), "not known to be compatible: `pattern`");
         check(json!(true), json!(false), "not compatible");
+    }
+
+    #[test]
+    fn removed_keyword_is_compatible_only_if_it_cannot_narrow() {
+        let check = |old: Value, new: Value, expected: &str| {
+            let found = compatibility(&old, &new).to_string();
+            assert!(found.starts_with(expected), "{old} -> {new}: {found}");
+        };
+        let unknown = "not known to be compatible: ";
+        let text = json!({"type": "string"});
+        let pattern = json!({"^x-": text});
+        check(json!({"patternProperties": pattern}), json!({}), "compatible");
+        check(json!({"patternProperties": pattern}), json!({"additionalProperties": true}), "compatible");
+        check(
+            json!({"patternProperties": pattern, "additionalProperties": false}),
+            json!({"additionalProperties": false}),
+            unknown,
+        );
+        check(
+            json!({"patternProperties": pattern, "additionalProperties": text}),
+            json!({"additionalProperties": text}),
+            unknown,
+        );
+        check(json!({"prefixItems": [true]}), json!({}), "compatible");
+        check(json!({"prefixItems": [true], "items": text}), json!({"items": text}), unknown);
+        check(json!({"prefixItems": [true], "items": false}), json!({"items": false}), unknown);
+        check(json!({"contains": text, "minContains": 0}), json!({"contains": text}), unknown);
+        check(json!({"contains": text, "minContains": 2}), json!({"contains": text}), "compatible");
+        check(json!({"contains": text, "minContains": 0}), json!({}), "compatible");
+        check(json!({"contains": text, "maxContains": 2}), json!({"contains": text}), "compatible");
+        check(json!({"properties": {"a": true}, "unevaluatedProperties": false}), json!({}), "compatible");
+        check(
+            json!({"allOf": [{"properties": {"a": true}}], "unevaluatedProperties": false}),
+            json!({"unevaluatedProperties": false}),
+            unknown,
+        );
+        check(
+            json!({"properties": {"a": true}, "additionalProperties": true, "unevaluatedProperties": false}),
+            json!({"properties": {"a": true}, "unevaluatedProperties": false}),
+            unknown,
+        );
+        check(
+            json!({"contains": text, "unevaluatedItems": false}),
+            json!({"unevaluatedItems": false}),
+            unknown,
+        );
+        check(json!({"$defs": {"a": text}, "type": "object"}), json!({"type": "object"}), unknown);
+        check(json!({"$ref": "#/$defs/a", "type": "object"}), json!({"type": "object"}), unknown);
+        check(
+            json!({"$schema": "http://json-schema.org/draft-07/schema#"}),
+            json!({"$schema": "https://json-schema.org/draft/2020-12/schema"}),
+            unknown,
+        );
+        check(json!({"items": [text]}), json!({"items": text}), unknown);
+        check(json!({"oneOf": [text], "not": {}, "if": true, "then": text}), json!({}), "compatible");
+        check(json!({"if": true, "then": text, "else": text}), json!({"then": text}), "compatible");
+        check(json!({"uniqueItems": true, "multipleOf": 2, "const": 4}), json!({}), "compatible");
+        check(
+            json!({"additionalProperties": text}),
+            json!({"properties": {"a": {"type": "number"}}, "additionalProperties": text}),
+            "not compatible: `a`",
+        );
+        check(
+            json!({"patternProperties": pattern}),
+            json!({"properties": {"x-a": {"type": "number"}}, "patternProperties": pattern}),
+            unknown,
+        );
     }
 
     #[test]
