@@ -150,9 +150,41 @@ pub fn read(source: ImportSource, text: &str, directory: Option<&Path>) -> Resul
     }
 }
 
-/// Reads a file in any of the JSON formats. Detects the format by its keys.
-pub fn read_any(text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
-    let object = json::object(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+/// Reads a file of any program. The extension of the path decides between JSON, TOML (Codex) and YAML (goose); for other
+/// extensions, the text decides. The keys of a JSON file decide between the JSON formats.
+pub fn read_any(text: &str, path: &Path, directory: Option<&Path>) -> Result<ImportedServers, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    match syntax(text, path) {
+        FileSyntax::Json => read_any_json(text, directory),
+        FileSyntax::Toml => require_servers(codex::read(text)?, "mcp_servers"),
+        FileSyntax::Yaml => require_servers(goose::read(text)?, "extensions"),
+    }
+}
+
+/// The syntax of a configuration file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FileSyntax {
+    Json,
+    Toml,
+    Yaml,
+}
+
+fn syntax(text: &str, path: &Path) -> FileSyntax {
+    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    match extension.to_ascii_lowercase().as_str() {
+        "json" | "jsonc" => FileSyntax::Json,
+        "toml" => FileSyntax::Toml,
+        "yaml" | "yml" => FileSyntax::Yaml,
+        // JSON begins with a brace or a comment, and neither TOML nor a YAML map of goose begins like this.
+        _ if text.trim_start().starts_with(['{', '/']) => FileSyntax::Json,
+        _ if text.contains("[mcp_servers") => FileSyntax::Toml,
+        _ if text.lines().any(|line| line.starts_with("extensions:")) => FileSyntax::Yaml,
+        _ => FileSyntax::Json,
+    }
+}
+
+fn read_any_json(text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
+    let object = json::object(text)?;
     if object.contains_key("mcpServers") {
         Ok(servers::read(&object, TimeoutUnit::Unknown, directory))
     } else if object.contains_key("servers") {
@@ -162,6 +194,13 @@ pub fn read_any(text: &str, directory: Option<&Path>) -> Result<ImportedServers,
     } else {
         Err("the file has none of the keys `mcpServers`, `servers` and `mcp`".into())
     }
+}
+
+fn require_servers(found: ImportedServers, key: &str) -> Result<ImportedServers, String> {
+    if found.servers.is_empty() && found.skipped.is_empty() {
+        return Err(format!("the file has no servers under the key `{key}`"));
+    }
+    Ok(found)
 }
 
 /// The unit of the key `timeout` in the configuration of a program.

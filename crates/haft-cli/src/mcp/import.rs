@@ -143,7 +143,7 @@ fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
         let text = text(path).and_then(|text| text.ok_or_else(|| "the file does not exist".to_owned()));
         let servers = text.and_then(|text| match args.program.first() {
             Some(source) => import::read(source.source(), &text, current_directory().as_deref()),
-            None => import::read_any(&text, current_directory().as_deref()),
+            None => import::read_any(&text, path, current_directory().as_deref()),
         });
         let servers =
             servers.map_err(|reason| (ExitReason::Input, format!("`{}`: {reason}", path.display())))?;
@@ -300,7 +300,7 @@ fn target(server: &ImportedServer) -> String {
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
-    let found = import::read_any(&text, current_directory().as_deref()).map_err(refused)?;
+    let found = import::read_any(&text, path, current_directory().as_deref()).map_err(refused)?;
     for (name, reason) in &found.skipped {
         terminal::warn(&format!("haft ignores MCP server `{name}` of `{}`: {reason}", path.display()));
     }

@@ -284,14 +284,27 @@ fn malformed_import_files_are_refused_with_the_reason() {
 }
 
 #[test]
-fn import_detects_the_file_format_by_its_keys() {
-    for (text, name) in [
-        (include_str!("fixtures/cline.json"), "remote"),
-        (include_str!("fixtures/vscode.json"), "github"),
-        (include_str!("fixtures/opencode.jsonc"), "local"),
+fn import_detects_the_file_format_by_its_extension_and_its_content() {
+    let check = |path: &str, text: &str, name: &str| {
+        let found = read_any(text, Path::new(path), None).unwrap();
+        assert!(found.servers.iter().any(|server| server.name == name), "{path}: {found:?}");
+    };
+    for (extension, text, name) in [
+        ("json", include_str!("fixtures/cline.json"), "remote"),
+        ("json", include_str!("fixtures/vscode.json"), "github"),
+        ("jsonc", include_str!("fixtures/opencode.jsonc"), "local"),
+        ("toml", include_str!("fixtures/codex.toml"), "docs"),
+        ("yaml", include_str!("fixtures/goose.yaml"), "fetch"),
+        ("YML", include_str!("fixtures/goose.yaml"), "fetch"),
     ] {
-        let found = read_any(text, None).unwrap();
-        assert!(found.servers.iter().any(|server| server.name == name), "{found:?}");
+        check(&format!("a.{extension}"), text, name);
+        check("servers", text, name);
+        check("servers.txt", &format!("\u{feff}{text}"), name);
     }
-    assert!(read_any("{}", None).unwrap_err().contains("none of the keys"));
+    check("a", "// mine\n{\"mcpServers\": {\"x\": {\"command\": \"y\"}}}", "x");
+    let wrong = |path: &str, text: &str| read_any(text, Path::new(path), None).unwrap_err();
+    assert!(wrong("a", "{}").contains("none of the keys"));
+    assert!(wrong("a.toml", "a = 1").contains("`mcp_servers`"));
+    assert!(wrong("a.yaml", "a: 1").contains("`extensions`"));
+    assert!(wrong("a.toml", "{}").contains("not valid TOML"));
 }

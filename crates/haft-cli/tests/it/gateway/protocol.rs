@@ -41,6 +41,20 @@ fn client_and_server_may_use_different_protocol_revisions() {
 }
 
 #[test]
+fn gateway_offers_the_servers_of_an_mcp_config_file() {
+    let place = place();
+    configure(&place, &[], "");
+    let server: Value =
+        serde_json::from_str(&format!("{{{}}}", place.misbehaving_server("good", &[]))).unwrap();
+    let (command, args) = (&server["command"], &server["args"]);
+    let file =
+        place.file("ws/codex.toml", &format!("[mcp_servers.once]\ncommand = {command}\nargs = {args}\n"));
+    let mut client = McpClient::handshake(&place, &["--mcp-config", file.to_str().unwrap()], json!({}));
+    assert_eq!(text(&client.call("once__echo", json!({"text": "hi"}))), "echo: hi");
+    assert_eq!(client.end(), 0);
+}
+
+#[test]
 fn upstream_definitions_keep_members_that_haft_does_not_know() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");

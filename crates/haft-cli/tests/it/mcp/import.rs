@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use haft_config::import::ImportSource;
+use haft_model_server::ScriptStep;
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
 use super::login::SecretService;
 use super::tree;
+use crate::run::{haft, server};
 
 fn json(tree: &TestTree, args: &[&str], code: i32) -> Value {
     serde_json::from_str(&tree.haft(args).output().expect_code(code).stdout).unwrap()
@@ -130,6 +132,42 @@ fn mcp_config_adds_servers_to_one_command() {
     tree.haft(&["call", "once__echo"]).output().expect_code(42);
     let wrong = tree.haft(&["call", "--mcp-config", "none.json", "bash", "{}"]).output().expect_code(42);
     assert!(wrong.stderr.contains("does not exist"), "{}", wrong.stderr);
+}
+
+/// Writes the server `once` in the formats of Codex and goose. Runs wait for the server of Codex.
+fn configure_once(tree: &TestTree) {
+    let server: Value =
+        serde_json::from_str(&format!("{{{}}}", tree.misbehaving_server("good", &[]))).unwrap();
+    let (command, args) = (&server["command"], &server["args"]);
+    tree.file(
+        "ws/codex.toml",
+        &format!("[mcp_servers.once]\ncommand = {command}\nargs = {args}\nrequired = true\n"),
+    );
+    let goose = format!("extensions:\n  once:\n    type: stdio\n    cmd: {command}\n    args: {args}\n");
+    tree.file("ws/goose", &goose);
+}
+
+#[test]
+fn mcp_config_reads_the_files_of_codex_and_goose() {
+    let tree = tree();
+    configure_once(&tree);
+    for file in ["codex.toml", "goose"] {
+        let call = ["call", "--mcp-config", file, "once__echo", r#"{"text": "hi"}"#];
+        assert_eq!(tree.haft(&call).output().expect_code(0).stdout, "echo: hi\n", "{file}");
+    }
+    tree.haft(&["mcp", "import", "--file", "goose", "--yes"]).output().expect_code(0);
+    assert!(tree.text("home/haft.json").contains("\"once\""));
+}
+
+#[test]
+fn mcp_config_adds_servers_to_one_run() {
+    let tree = tree();
+    configure_once(&tree);
+    let steps = [ScriptStep::call("once__echo", json!({"text": "hi"})), ScriptStep::text("Done.")];
+    let model = server(steps);
+    let words = ["run", "-m", "openai/m", "--mcp-config", "codex.toml", "go"];
+    haft(&tree, &model, &words).output().expect_code(0);
+    assert!(model.requests()[1].body.to_string().contains("echo: hi"), "{}", model.requests()[1].body);
 }
 
 #[test]
