@@ -4,6 +4,7 @@
 //! listed with the reason.
 
 mod codex;
+mod docker;
 mod goose;
 mod json;
 mod opencode;
@@ -123,6 +124,27 @@ pub struct AskedVariable {
     pub id: String,
     pub description: String,
     pub echo: InputEcho,
+    /// The values that the person may choose from. Empty if any value is allowed.
+    pub options: Vec<String>,
+    /// The value for an empty answer.
+    pub default: Option<String>,
+}
+
+impl AskedVariable {
+    /// Returns the value that a person's answer selects: an option or its number, starting at 1, or the text itself if
+    /// there are no options. `Ok(None)` leaves the variable unset.
+    pub fn value_of(&self, answer: &str) -> Result<Option<String>, String> {
+        let answer = answer.trim();
+        if answer.is_empty() {
+            return Ok(self.default.clone());
+        }
+        if self.options.is_empty() || self.options.iter().any(|option| option == answer) {
+            return Ok(Some(answer.to_owned()));
+        }
+        let chosen = answer.parse::<usize>().ok().and_then(|number| self.options.get(number.checked_sub(1)?));
+        let refused = || format!("`{answer}` is not one of the {} options", self.options.len());
+        chosen.cloned().map(Some).ok_or_else(refused)
+    }
 }
 
 /// Decides if a terminal shows what a person types.
@@ -132,8 +154,8 @@ pub enum InputEcho {
     Hidden,
 }
 
-/// Reads the file of a program, or returns the reason why it cannot be read. `directory` is the current directory: Claude
-/// Code stores servers that it uses only in one project.
+/// Reads the file of a program, or returns the reason why it cannot be read. `directory` is the current directory:
+/// Claude Code stores servers that it uses only in one project.
 pub fn read(source: ImportSource, text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match source {
@@ -150,8 +172,8 @@ pub fn read(source: ImportSource, text: &str, directory: Option<&Path>) -> Resul
     }
 }
 
-/// Reads a file of any program. The extension of the path decides between JSON, TOML (Codex) and YAML (goose); for other
-/// extensions, the text decides. The keys of a JSON file decide between the JSON formats.
+/// Reads a file of any program. The extension of the path decides between JSON, TOML (Codex) and YAML (goose); for
+/// other extensions, the text decides. The keys of a JSON file decide between the JSON formats.
 pub fn read_any(text: &str, path: &Path, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match syntax(text, path) {
@@ -240,7 +262,14 @@ impl EntryBuilder {
     fn ask(&mut self, name: &str, id: &str) {
         if self.asked.iter().all(|asked| asked.name != name) {
             let (name, id) = (name.to_owned(), id.to_owned());
-            self.asked.push(AskedVariable { name, id, description: String::new(), echo: InputEcho::Hidden });
+            self.asked.push(AskedVariable {
+                name,
+                id,
+                description: String::new(),
+                echo: InputEcho::Hidden,
+                options: Vec::new(),
+                default: None,
+            });
         }
     }
 
@@ -352,12 +381,27 @@ impl EntryBuilder {
         }
     }
 
+    /// Notes the access that a container needs. Other programs start `docker` with all their environment variables;
+    /// haft passes only the variables in `env`.
     fn note_docker(&mut self) {
         let program = self.entry.get("command").and_then(Value::as_str).unwrap_or_default();
-        if matches!(program.rsplit('/').next(), Some("docker" | "podman")) {
-            self.note(
-                "the server starts a container: add `\"unixSockets\": \"allow\"` to let it open the docker socket",
-            );
+        let Some(socket) = docker::socket_of(program) else { return };
+        self.note(format!(
+            "the server starts a container: add `\"unixSockets\": \"allow\"` to let it open the socket `{socket}`; haft \
+             cannot allow a single socket"
+        ));
+        let args = self.entry.get("args").and_then(Value::as_array).cloned().unwrap_or_default();
+        let mut env = self.entry.get("env").and_then(Value::as_object).cloned().unwrap_or_default();
+        for name in docker::passed_variables(&args) {
+            if env.contains_key(&name) {
+                continue;
+            }
+            self.note(format!(
+                "the container gets the environment variable `{name}`: haft added it to `env`; set the variable"
+            ));
+            self.ask(&name, &name);
+            env.insert(name.clone(), format!("${{{name}}}").into());
+            self.set("env", env.clone());
         }
     }
 }

@@ -25,6 +25,9 @@ use super::{McpCommandOutput, SECTION};
 /// The largest configuration file that is read, in bytes.
 const IMPORT_BYTES_MAX: u64 = 16 << 20;
 
+/// The number of answers that are read for one value.
+const ANSWERS_MAX: usize = 3;
+
 pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, CliError> {
     let found = found(args)?;
     let config = settings::configuration(&FileArgs::default())?.resolved;
@@ -115,20 +118,37 @@ fn env_file(path: &Path, servers: &[ImportedServer]) -> Result<BTreeMap<String, 
     Ok(values)
 }
 
-/// Asks for a value; `None` if the answer is empty.
+/// Asks for a value; `None` if the answer is empty and there is no default, or if no answer selects an option.
 async fn typed_value(asked: &AskedVariable) -> Option<String> {
     let mut turn = question::turn().await;
+    for _ in 0..ANSWERS_MAX {
+        terminal::prompt(&value_question(asked));
+        let line = match asked.echo {
+            InputEcho::Shown => turn.line().await,
+            InputEcho::Hidden => turn.hidden_line().await,
+        };
+        match asked.value_of(&line?) {
+            Ok(value) => return value,
+            // Other output waits until the question is answered.
+            Err(reason) => terminal::prompt(&printable(&reason)),
+        }
+    }
+    None
+}
+
+fn value_question(asked: &AskedVariable) -> String {
     let about = if asked.description.is_empty() { &asked.id } else { &asked.description };
-    terminal::prompt(&format!(
-        "{} ({}); leave empty to set the variable later:",
-        printable(about),
-        asked.name
-    ));
-    let line = match asked.echo {
-        InputEcho::Shown => turn.line().await,
-        InputEcho::Hidden => turn.hidden_line().await,
+    let empty = match &asked.default {
+        Some(default) => format!("leave empty for `{}`:", printable(default)),
+        None => "leave empty to set the variable later:".to_owned(),
     };
-    line.map(|line| line.trim().to_owned()).filter(|line| !line.is_empty())
+    let mut text = String::new();
+    for (at, option) in asked.options.iter().enumerate() {
+        let _ = writeln!(text, "  {}  {}", at + 1, printable(option));
+    }
+    let choice = if asked.options.is_empty() { "" } else { "type a number or a value, or " };
+    let _ = write!(text, "{} ({}); {choice}{empty}", printable(about), asked.name);
+    text
 }
 
 /// A file that was found, with its servers or the reason why it cannot be read.

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of};
-use super::{EntryBuilder, ImportedServers, InputEcho, TimeoutUnit};
+use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of, variable_name};
+use super::{EntryBuilder, ImportedServer, ImportedServers, InputEcho, TimeoutUnit};
 
 /// Reads `mcpServers`. The file of Claude Code also contains the servers of single projects: those of the project in
 /// `directory` come first, because Claude Code prefers them, and the others are skipped.
@@ -44,23 +44,47 @@ fn of_project(path: &str, project: &Value, timeouts: TimeoutUnit, found: &mut Im
 pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
     let mut found = ImportedServers::default();
     of_section(file.get("servers"), TimeoutUnit::Unknown, &mut found);
-    let inputs = file.get("inputs").and_then(Value::as_array).into_iter().flatten();
-    for input in inputs {
-        let (id, description) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
-        let echo = if input["password"] == true { InputEcho::Hidden } else { InputEcho::Shown };
+    for input in file.get("inputs").and_then(Value::as_array).into_iter().flatten() {
         for server in &mut found.servers {
-            for asked in server.asked.iter_mut().filter(|asked| asked.id == id) {
-                description.unwrap_or_default().clone_into(&mut asked.description);
-                asked.echo = echo;
-            }
-            for note in server.notes.iter_mut().filter(|note| note.contains(&format!("`{id}`"))) {
-                if let Some(description) = description {
-                    *note = format!("{note} ({description})");
-                }
-            }
+            apply_input(input, server);
         }
     }
     found
+}
+
+/// Applies the definition of an input to a server that uses it.
+fn apply_input(input: &Value, server: &mut ImportedServer) {
+    let (id, description) = (input["id"].as_str().unwrap_or_default(), input["description"].as_str());
+    let is_command = input["type"] == "command";
+    for note in server.notes.iter_mut().filter(|note| note.contains(&format!("the value `{id}`"))) {
+        if is_command {
+            let command = input["command"].as_str().unwrap_or_default();
+            *note = format!(
+                "haft does not support the input `{id}`, because the other program gets its value from its command \
+                 `{command}`; set the environment variable `{}`",
+                variable_name(id)
+            );
+        }
+        if let Some(description) = description {
+            *note = format!("{note} ({description})");
+        }
+    }
+    if is_command {
+        server.asked.retain(|asked| asked.id != id);
+    }
+    for asked in server.asked.iter_mut().filter(|asked| asked.id == id) {
+        description.unwrap_or_default().clone_into(&mut asked.description);
+        asked.echo = if input["password"] == true { InputEcho::Hidden } else { InputEcho::Shown };
+        asked.default = input["default"].as_str().map(str::to_owned);
+        asked.options = options(input);
+    }
+}
+
+/// Returns the values of a `pickString` input. An option is a text or an object with a label.
+fn options(input: &Value) -> Vec<String> {
+    let options = input["options"].as_array().into_iter().flatten();
+    let text = |option: &Value| option.as_str().or_else(|| option["value"].as_str()).map(str::to_owned);
+    if input["type"] == "pickString" { options.filter_map(text).collect() } else { Vec::new() }
 }
 
 fn of_section(section: Option<&Value>, timeouts: TimeoutUnit, found: &mut ImportedServers) {

@@ -45,7 +45,9 @@ fn claude_and_editor_fixtures_become_valid_entries() {
                 "env": {"GITHUB_TOKEN": "ghp_example"},
             },
         }),
-        &["github: the server starts a container"],
+        &[
+            "github: the server starts a container: add `\"unixSockets\": \"allow\"` to let it open the socket `/var/run/docker.sock`",
+        ],
     );
     check(
         ImportSource::ClaudeCode,
@@ -257,6 +259,61 @@ fn servers_of_the_current_project_of_claude_code_are_imported_first() {
     assert_eq!(skipped, [("other".to_owned(), reason.to_owned())]);
     let (servers, _, skipped) = read_in("/elsewhere");
     assert_eq!((servers, skipped.len()), (vec!["docs \"user\"".to_owned()], 4));
+}
+
+#[test]
+fn variables_that_a_container_gets_are_added_to_the_environment() {
+    let args = json!(["run", "-i", "--rm", "-e", "TOKEN", "-e", "REGION", "image"]);
+    let server = json!({"command": "podman", "args": args, "env": {"REGION": "eu"}});
+    let text = json!({"mcpServers": {"a": server}}).to_string();
+    let env = json!({"REGION": "eu", "TOKEN": "${TOKEN}"});
+    check(
+        ImportSource::ClaudeDesktop,
+        &text,
+        &json!({"a": {"command": "podman", "args": args, "env": env}}),
+        &[
+            "podman/podman.sock`",
+            "a: the container gets the environment variable `TOKEN`: haft added it to `env`",
+        ],
+    );
+    let found = read(ImportSource::ClaudeDesktop, &text, None).unwrap();
+    let asked: Vec<&str> = found.servers[0].asked.iter().map(|asked| asked.name.as_str()).collect();
+    assert_eq!(asked, ["TOKEN"]);
+}
+
+#[test]
+fn inputs_of_vs_code_offer_options_and_name_unsupported_commands() {
+    let text = json!({
+        "inputs": [
+            {"type": "pickString", "id": "region", "description": "Region", "default": "eu",
+             "options": ["eu", {"label": "America", "value": "us"}]},
+            {"type": "command", "id": "token", "command": "extension.token"},
+            {"type": "promptString", "id": "name", "default": "me"},
+        ],
+        "servers": {"a": {"url": "https://e.com", "headers": {
+            "R": "${input:region}", "T": "${input:token}", "N": "${input:name}",
+        }}},
+    });
+    let found = read(ImportSource::VsCode, &text.to_string(), None).unwrap();
+    let server = &found.servers[0];
+    assert_eq!(server.asked.len(), 2, "{:?}", server.asked);
+    let asked = |id: &str| server.asked.iter().find(|asked| asked.id == id).unwrap();
+    let (name, region) = (asked("name"), asked("region"));
+    assert_eq!(
+        (region.options.as_slice(), region.default.as_deref()),
+        (&["eu".into(), "us".into()][..], Some("eu"))
+    );
+    assert_eq!((name.name.as_str(), name.default.as_deref()), ("NAME", Some("me")));
+    let note = server.notes.iter().find(|note| note.contains("`token`")).unwrap();
+    assert!(note.contains("haft does not support the input `token`") && note.contains("`TOKEN`"), "{note}");
+    let value = |answer: &str| region.value_of(answer);
+    assert_eq!(value(" us \n"), Ok(Some("us".into())));
+    assert_eq!(value("2"), Ok(Some("us".into())));
+    assert_eq!(value(""), Ok(Some("eu".into())));
+    for wrong in ["0", "3", "asia"] {
+        assert!(value(wrong).unwrap_err().contains("not one of the 2 options"));
+    }
+    assert_eq!(name.value_of("x"), Ok(Some("x".into())));
 }
 
 #[test]

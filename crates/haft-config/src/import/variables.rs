@@ -79,7 +79,7 @@ fn opencode_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String>
 }
 
 /// Returns a valid variable name.
-fn variable_name(text: &str) -> String {
+pub(super) fn variable_name(text: &str) -> String {
     let name: String =
         text.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
     let name = name.trim_matches('_').to_owned();

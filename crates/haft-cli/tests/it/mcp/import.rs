@@ -274,6 +274,25 @@ fn variable_that_another_program_prompts_for_is_asked_once_and_stored() {
 }
 
 #[test]
+fn value_with_options_is_chosen_by_its_number() {
+    let tree = tree();
+    asking(&tree);
+    let file = tree
+        .text("ws/.vscode/mcp.json")
+        .replace(r#""type": "promptString""#, r#""type": "pickString", "options": ["first", "second-one"]"#);
+    tree.file("ws/.vscode/mcp.json", &file.replace(r#""password": true"#, r#""password": false"#));
+    let mut run = tree.haft(&["mcp", "import", "vscode"]).on_terminal();
+    run.wait_for("add 1 server?");
+    run.type_keys("y");
+    run.wait_for("2  second-one");
+    run.type_keys("9\n");
+    run.wait_for("`9` is not one of the 2 options");
+    run.type_keys("2\n");
+    run.finish().expect_code(0);
+    assert_eq!(token(&tree), "token of 10 characters\n");
+}
+
+#[test]
 fn env_file_sets_only_the_variables_that_imported_servers_use() {
     let tree = tree();
     asking(&tree);
