@@ -6,12 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_config::ResolvedConfig;
 use haft_config::resolved::McpServerSettings;
+use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::name::Namespace;
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, is_watched, own_name, source_key};
 use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator, Snapshot};
-use haft_store::tool_pins::{ChangedPins, ToolDigests, ToolPins};
+use haft_store::tool_pins::{ChangedPins, SourceDigests, ToolPins};
 use haft_tools::mcp::McpServerStatus;
 
 use crate::source_address::address;
@@ -58,13 +59,11 @@ impl DefinitionWatch {
         let snapshot = orchestrator.catalog().snapshot();
         let is_external = |tool: &&Arc<CatalogEntry>| is_watched(tool.identity().kind, tool.definition());
         let watched = snapshot.tools().filter(is_external).map(|tool| &**tool);
-        match &self.lock {
-            Some(lock) => self.quarantined(lock, watched),
-            None => self.changed(watched.filter(|tool| {
-                let namespace = tool.identity().namespace.as_str();
-                !self.ignored.iter().any(|ignored| ignored == namespace)
-            })),
+        if let Some(lock) = &self.lock {
+            return self.quarantined(lock, watched);
         }
+        let compared = watched.filter(|tool| !self.is_ignored(&tool.identity().namespace));
+        self.changed(compared, &orchestrator.catalog().providers())
     }
 
     /// Returns only the warnings about changed definitions. Quarantined tools were already reported at the start.
@@ -105,13 +104,29 @@ impl DefinitionWatch {
             .collect()
     }
 
-    fn changed<'a>(&self, tools: impl Iterator<Item = &'a CatalogEntry>) -> Vec<CatalogWarning> {
-        let mut found = ToolDigests::new();
+    fn is_ignored(&self, namespace: &Namespace) -> bool {
+        self.ignored.iter().any(|ignored| ignored == namespace.as_str())
+    }
+
+    fn changed<'a>(
+        &self,
+        tools: impl Iterator<Item = &'a CatalogEntry>,
+        providers: &[Arc<dyn ToolProvider>],
+    ) -> Vec<CatalogWarning> {
+        let mut found = SourceDigests::new();
         for tool in tools {
             let (identity, canonical) = (tool.identity(), CanonicalTool::of(tool.definition()));
             let source = source_key(identity.kind, identity.namespace.as_str());
             let name = own_name(&canonical, tool.definition());
-            found.entry(source).or_default().insert(name, canonical.digest().to_string());
+            found.entry(source).or_default().tools.insert(name, canonical.digest().to_string());
+        }
+        let servers = providers.iter().filter(|provider| provider.kind() == ProviderKind::Mcp);
+        for provider in servers.filter(|provider| !self.is_ignored(provider.namespace())) {
+            // A server with instructions has started before, so an empty list of its tools is its current list.
+            if let Some(text) = provider.instructions() {
+                let source = source_key(provider.kind(), provider.namespace().as_str());
+                found.entry(source).or_default().instructions = Digest::of_text(&text).to_string();
+            }
         }
         if found.is_empty() {
             return Vec::new();
@@ -160,13 +175,19 @@ impl ComparedDefinitions {
 }
 
 fn warning(change: ChangedPins) -> CatalogWarning {
-    let ChangedPins { source, changed, added } = change;
+    let ChangedPins { source, changed, added, removed, instructions } = change;
     let mut parts = Vec::new();
     if !changed.is_empty() {
         parts.push(format!("the definitions of {} changed", listed(&changed)));
     }
     if !added.is_empty() {
         parts.push(format!("the provider added {}", listed(&added)));
+    }
+    if !removed.is_empty() {
+        parts.push(format!("the provider removed {}", listed(&removed)));
+    }
+    if instructions {
+        parts.push("the instructions for models changed".to_owned());
     }
     let message = format!("{} since haft last listed the tools of this provider", parts.join(", and "));
     let provider = source.split_once('/').map_or(source.as_str(), |(_, name)| name).to_owned();
@@ -220,10 +241,16 @@ mod tests {
         let names: Vec<String> = (0..7).map(|at| format!("t{at}")).collect();
         assert_eq!(listed(&names[..2]), "`t0`, `t1`");
         assert_eq!(listed(&names), "`t0`, `t1`, `t2`, `t3`, `t4` and 2 more");
-        let change =
-            ChangedPins { source: "mcp/a".into(), changed: vec!["t".into()], added: vec!["u".into()] };
-        let expected = "tool provider `a`: the definitions of `t` changed, and the provider added `u` since haft \
-                        last listed the tools of this provider";
+        let change = ChangedPins {
+            source: "mcp/a".into(),
+            changed: vec!["t".into()],
+            added: vec!["u".into()],
+            removed: vec!["v".into()],
+            instructions: true,
+        };
+        let expected = "tool provider `a`: the definitions of `t` changed, and the provider added `u`, and the \
+                        provider removed `v`, and the instructions for models changed since haft last listed the \
+                        tools of this provider";
         assert_eq!(warning(change).to_string(), expected);
     }
 }

@@ -1,17 +1,27 @@
 //! Pins the definitions of tools when haft first sees them, to report a change once. haft uses a lock file instead, if
 //! there is one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use haft_core::home::Home;
 use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 
-/// The digests of definitions, by source and tool.
-pub type ToolDigests = BTreeMap<String, BTreeMap<String, String>>;
+/// The definitions of all sources, by the key of the source.
+pub type SourceDigests = BTreeMap<String, SourceDigest>;
+
+/// The definitions of one source.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SourceDigest {
+    /// The digests of the definitions, by tool.
+    pub tools: BTreeMap<String, String>,
+    /// The digest of the instructions for models; empty if there are none.
+    pub instructions: String,
+}
 
 /// The file of pinned definitions.
 #[derive(Debug, Clone)]
@@ -19,8 +29,8 @@ pub struct ToolPins {
     path: PathBuf,
 }
 
-/// A definition that differs from the pinned one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The differences of one source from its pinned definitions.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedPins {
     /// The key of the source, as in a lock file.
     pub source: String,
@@ -28,12 +38,35 @@ pub struct ChangedPins {
     pub changed: Vec<String>,
     /// The tools that the source did not have when haft last saw it.
     pub added: Vec<String>,
+    /// The tools that the source does not have any more.
+    pub removed: Vec<String>,
+    /// True if the instructions for models changed.
+    pub instructions: bool,
 }
 
 #[derive(Serialize, Deserialize, Default)]
 struct PinsFile {
-    sources: ToolDigests,
+    sources: BTreeMap<String, BTreeMap<String, String>>,
+    /// The digests of instructions. Files of earlier versions have none.
+    #[serde(default)]
+    instructions: BTreeMap<String, String>,
 }
+
+impl PinsFile {
+    fn pin(&mut self, source: &str, found: &SourceDigest) {
+        self.sources.insert(source.to_owned(), found.tools.clone());
+        self.instructions.insert(source.to_owned(), found.instructions.clone());
+    }
+
+    fn is_pinned(&self, source: &str, found: &SourceDigest) -> bool {
+        self.sources.get(source) == Some(&found.tools)
+            && self.instructions.get(source) == Some(&found.instructions)
+    }
+}
+
+/// Makes comparisons of this process wait for each other. Otherwise, two clients of a gateway could report the same
+/// change.
+static RENEWING: Mutex<()> = Mutex::new(());
 
 impl ToolPins {
     /// Returns the pins in haft's data directory, without reading the file.
@@ -43,17 +76,17 @@ impl ToolPins {
 
     /// Compares the definitions with the pinned ones, and then pins the new ones. Sources that are not in `found` keep
     /// their pins. Treats an unreadable file as empty.
-    pub fn renew(&self, found: &ToolDigests) -> io::Result<Vec<ChangedPins>> {
+    pub fn renew(&self, found: &SourceDigests) -> io::Result<Vec<ChangedPins>> {
+        let _renewing = RENEWING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut file: PinsFile = fs::read(&self.path)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
-        let changes = changes(&file.sources, found);
-        let is_pinned = |(source, tools): (&String, &BTreeMap<String, String>)| {
-            file.sources.get(source).is_some_and(|pinned| pinned == tools)
-        };
-        if !found.iter().all(is_pinned) {
-            file.sources.extend(found.iter().map(|(source, tools)| (source.clone(), tools.clone())));
+        let changes = changes(&file, found);
+        if !found.iter().all(|(source, found)| file.is_pinned(source, found)) {
+            for (source, found) in found {
+                file.pin(source, found);
+            }
             private_file::replace(&self.path, &serde_json::to_vec(&file)?)?;
         }
         Ok(changes)
@@ -61,15 +94,21 @@ impl ToolPins {
 }
 
 /// Returns the changes of sources that were pinned before. The tools of a new source are not reported as a change.
-fn changes(pinned: &ToolDigests, found: &ToolDigests) -> Vec<ChangedPins> {
-    let of_source = |(source, tools): (&String, &BTreeMap<String, String>)| {
-        let before = pinned.get(source)?;
-        let differs = |name: &&String| before.get(*name).is_some_and(|digest| *digest != tools[*name]);
-        let changed: Vec<String> = tools.keys().filter(differs).cloned().collect();
-        let known: BTreeSet<&String> = before.keys().collect();
-        let added: Vec<String> = tools.keys().filter(|name| !known.contains(name)).cloned().collect();
-        let is_empty = changed.is_empty() && added.is_empty();
-        (!is_empty).then(|| ChangedPins { source: source.clone(), changed, added })
+fn changes(pinned: &PinsFile, found: &SourceDigests) -> Vec<ChangedPins> {
+    let of_source = |(source, found): (&String, &SourceDigest)| {
+        let before = pinned.sources.get(source)?;
+        let now = &found.tools;
+        let differs = |name: &&String| before.get(*name).is_some_and(|digest| *digest != now[*name]);
+        let instructions = pinned.instructions.get(source);
+        let change = ChangedPins {
+            source: source.clone(),
+            changed: now.keys().filter(differs).cloned().collect(),
+            added: now.keys().filter(|name| !before.contains_key(*name)).cloned().collect(),
+            removed: before.keys().filter(|name| !now.contains_key(*name)).cloned().collect(),
+            instructions: instructions.is_some_and(|before| *before != found.instructions),
+        };
+        let unchanged = ChangedPins { source: source.clone(), ..ChangedPins::default() };
+        (change != unchanged).then_some(change)
     };
     found.iter().filter_map(of_source).collect()
 }
@@ -78,9 +117,13 @@ fn changes(pinned: &ToolDigests, found: &ToolDigests) -> Vec<ChangedPins> {
 mod tests {
     use super::*;
 
-    fn digests(source: &str, tools: &[(&str, &str)]) -> ToolDigests {
+    fn digests(source: &str, tools: &[(&str, &str)]) -> SourceDigests {
+        with_instructions(source, tools, "")
+    }
+
+    fn with_instructions(source: &str, tools: &[(&str, &str)], instructions: &str) -> SourceDigests {
         let tools = tools.iter().map(|(name, digest)| ((*name).to_owned(), (*digest).to_owned())).collect();
-        [(source.to_owned(), tools)].into()
+        [(source.to_owned(), SourceDigest { tools, instructions: instructions.to_owned() })].into()
     }
 
     #[test]
@@ -92,11 +135,46 @@ mod tests {
         assert_eq!(pins.renew(&digests("mcp/a", &[("t", "1")])).unwrap(), []);
         assert_eq!(pins.renew(&digests("mcp/b", &[("t", "9")])).unwrap(), []);
         let now = digests("mcp/a", &[("t", "2"), ("u", "1")]);
-        let expected =
-            ChangedPins { source: "mcp/a".into(), changed: vec!["t".into()], added: vec!["u".into()] };
+        let expected = ChangedPins {
+            source: "mcp/a".into(),
+            changed: vec!["t".into()],
+            added: vec!["u".into()],
+            ..ChangedPins::default()
+        };
         assert_eq!(pins.renew(&now).unwrap(), [expected]);
         assert_eq!(pins.renew(&now).unwrap(), []);
         assert_eq!(pins.renew(&digests("mcp/b", &[("t", "9")])).unwrap(), []);
+    }
+
+    #[test]
+    fn removed_tools_and_changed_instructions_are_reported_once() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path());
+        fs::create_dir_all(home.data()).unwrap();
+        let pins = ToolPins::of(&home);
+        let change = |removed: &[&str], instructions: bool| ChangedPins {
+            source: "mcp/a".into(),
+            removed: removed.iter().map(|name| (*name).to_owned()).collect(),
+            instructions,
+            ..ChangedPins::default()
+        };
+        let two = [("t", "1"), ("u", "1")];
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &two, "")).unwrap(), []);
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &two, "i")).unwrap(), [change(&[], true)]);
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &two[..1], "j")).unwrap(), [change(&["u"], true)]);
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &two[..1], "j")).unwrap(), []);
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &two[..1], "")).unwrap(), [change(&[], true)]);
+    }
+
+    #[test]
+    fn pin_file_without_instructions_is_completed_without_a_report() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path());
+        fs::create_dir_all(home.data()).unwrap();
+        let pins = ToolPins::of(&home);
+        fs::write(&pins.path, r#"{"sources": {"mcp/a": {"t": "1"}}}"#).unwrap();
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &[("t", "1")], "i")).unwrap(), []);
+        assert_eq!(pins.renew(&with_instructions("mcp/a", &[("t", "1")], "j")).unwrap().len(), 1);
     }
 
     #[test]

@@ -233,6 +233,22 @@ fn without_a_lock_file_each_changed_definition_is_reported_once() {
 }
 
 #[test]
+fn without_a_lock_file_removed_tools_and_changed_instructions_are_reported_once() {
+    let tree = tree();
+    let both = [tool("add", "Adds."), tool("sub", "Subtracts.")];
+    serve_with(&tree, &both, json!({"instructions": "Use it."}));
+    let first = call(&tree, "s__add").expect_code(0);
+    assert!(!first.stderr.contains("since haft last listed"), "{}", first.stderr);
+    serve_with(&tree, &both[..1], json!({"instructions": "Use it often."}));
+    let told = call(&tree, "s__add").expect_code(0);
+    let expected =
+        "`sub` disappeared, and the instructions for models changed since haft last listed its tools";
+    assert!(told.stderr.contains(expected), "{}", told.stderr);
+    let again = call(&tree, "s__add").expect_code(0);
+    assert!(!again.stderr.contains("since haft last listed"), "{}", again.stderr);
+}
+
+#[test]
 fn unusable_lock_file_stops_every_call_with_the_reason() {
     let tree = tree();
     serve(&tree, &[tool("add", "Adds.")]);

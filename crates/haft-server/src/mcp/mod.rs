@@ -27,6 +27,7 @@ mod object;
 mod operator_questions;
 mod outbox;
 mod progress;
+mod provider_changes;
 mod questions;
 mod result;
 mod rewrite;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use haft_core::position::RunPosition;
@@ -13,7 +13,7 @@ use haft_runtime::wiring::{self, LoginTarget};
 use haft_tools::mcp::SupervisedServer;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::address::UpstreamAddresses;
 use super::client_outputs::ClientOutputs;
@@ -23,11 +23,15 @@ use super::listing::CachedListing;
 use super::logins::{LoginPlace, UpstreamLogins};
 use super::meta_tools::{ListedTools, ToolListing};
 use super::operator_questions::OperatorQueue;
+use super::provider_changes::{LIST_SETTLE_TIME, any_change, change_counts};
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
 
 /// The maximum number of warnings that wait for a connection.
 const WARNINGS_WAITING_MAX: usize = 64;
+
+/// The minimum time between two reports about definitions that changed. A server may change its definitions continuously.
+const CHANGE_REPORT_PAUSE: Duration = Duration::from_mins(1);
 
 /// The tools of all connections whose clients are equal.
 pub(super) struct SharedTools {
@@ -124,6 +128,15 @@ impl SharedTools {
         warnings.extend(self.definitions.warnings(&self.orchestrator));
         self.ready.send_replace(true);
         self.changed.send_modify(|count| *count += 1);
+        self.report(warnings, &warn);
+        let tools = Arc::downgrade(&self);
+        // A strong reference would keep the tools open while no connection uses them.
+        drop(self);
+        report_later_changes(tools, warn).await;
+    }
+
+    /// Reports warnings to the operator and to the connected clients.
+    fn report(&self, warnings: Vec<CatalogWarning>, warn: &WarningSink) {
         for warning in warnings {
             warn(&warning);
             // Without a connection there is no receiver.
@@ -187,6 +200,22 @@ impl SharedTools {
         }
         self.definitions.late_warnings(&self.orchestrator).iter().for_each(|warning| warn(warning));
         wiring::shut_down(&self.orchestrator).await.iter().for_each(|warning| warn(warning));
+    }
+}
+
+/// Reports the definitions that change while the gateway runs, until the tools are closed.
+async fn report_later_changes(tools: Weak<SharedTools>, warn: WarningSink) {
+    loop {
+        let Some(open) = tools.upgrade() else { return };
+        // Read the counters before the definitions are compared, so that no change in the meantime is missed.
+        let counted = change_counts(&open.orchestrator);
+        let warnings = open.definitions.late_warnings(&open.orchestrator);
+        let pause = if warnings.is_empty() { LIST_SETTLE_TIME } else { CHANGE_REPORT_PAUSE };
+        open.report(warnings, &warn);
+        drop(open);
+        sleep(pause).await;
+        any_change(&counted).await;
+        sleep(LIST_SETTLE_TIME).await;
     }
 }
 

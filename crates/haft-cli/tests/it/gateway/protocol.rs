@@ -5,6 +5,9 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
 use haft_testkit::{processes_with, unique_marker};
 use serde_json::{Value, json};
@@ -150,6 +153,25 @@ fn list_changes_reach_clients_with_and_without_handshake() {
     client.call("up__echo", json!({}));
     let changed = client.wait_for("notifications/tools/list_changed");
     assert_eq!(changed["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], id);
+}
+
+#[test]
+fn gateway_reports_a_later_change_of_definitions_to_the_operator_once() {
+    let place = place_with_changes();
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    client.call("up__echo", json!({}));
+    client.wait_for("notifications/tools/list_changed");
+    let errors = BufReader::new(client.child.stderr.take().unwrap());
+    let (sender, lines) = mpsc::channel();
+    let reader =
+        thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let is_report = |line: &String| line.contains("`late` appeared");
+    let within = Duration::from_mins(1);
+    while !is_report(&lines.recv_timeout(within).unwrap()) {}
+    assert_eq!(client.end(), 0);
+    assert!(!lines.iter().any(|line| is_report(&line)));
+    reader.join().unwrap().unwrap();
 }
 
 fn place_with_changes() -> haft_testkit::TestTree {

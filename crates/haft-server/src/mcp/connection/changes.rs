@@ -3,9 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{FutureExt, select_all};
-use haft_core::change_counter::ChangeCounter;
-use haft_engine::Orchestrator;
 use haft_tools::mcp::{PassedMethod, PassedRequest, ServerNews};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -20,13 +17,11 @@ use crate::mcp::address::AddressOwner;
 use crate::mcp::era::{ClientAbilities, ConnectionEra};
 use crate::mcp::message::{self, ClientRequest, GatewayError};
 use crate::mcp::outbox::MessageScope;
+use crate::mcp::provider_changes::{LIST_SETTLE_TIME, any_change, change_counts};
 
 /// The minimum time between two notifications about a changed list. An upstream server may change its list
 /// continuously.
 const LIST_CHANGED_PAUSE: Duration = Duration::from_secs(1);
-
-/// The time to wait for further changes before a notification is sent. Servers often announce several changes at once.
-const LIST_SETTLE_TIME: Duration = Duration::from_millis(100);
 
 /// The maximum number of notification streams that a client may open.
 const LISTENERS_MAX: usize = 16;
@@ -332,19 +327,4 @@ impl Drop for ListenerGuard {
 fn subscribed(id: &RawValue) -> Value {
     let id: Value = serde_json::from_str(id.get()).unwrap_or_default();
     json!({ "_meta": { "io.modelcontextprotocol/subscriptionId": id } })
-}
-
-/// Returns the change counters of all providers, with their current counts.
-fn change_counts(orchestrator: &Orchestrator) -> Vec<(ChangeCounter, u64)> {
-    let providers = orchestrator.catalog().providers();
-    let counters = providers.iter().filter_map(|provider| provider.changes());
-    counters.map(|counter| (counter.clone(), counter.count())).collect()
-}
-
-/// Waits until one of the counters differs from its count. Never returns if there are no counters.
-async fn any_change(counted: &[(ChangeCounter, u64)]) {
-    if counted.is_empty() {
-        std::future::pending::<()>().await;
-    }
-    select_all(counted.iter().map(|(counter, count)| counter.changed(*count).boxed())).await;
 }
