@@ -249,6 +249,30 @@ fn without_a_lock_file_removed_tools_and_changed_instructions_are_reported_once(
 }
 
 #[test]
+fn lock_review_writes_the_file_only_after_a_yes_at_the_terminal() {
+    let tree = tree();
+    serve(&tree, &[tool("add", "Adds.")]);
+    tree.haft(&["lock"]).output().expect_code(0);
+    let before = tree.text("ws/haft.lock");
+    serve(&tree, &[tool("add", "Adds numbers.")]);
+    for key in ["n", "\r"] {
+        let mut run = tree.haft(&["lock", "review"]).on_terminal();
+        run.wait_for("+ Adds numbers.");
+        run.wait_for("[y]");
+        run.type_keys(key);
+        run.finish().expect_code(4);
+        assert_eq!(tree.text("ws/haft.lock"), before, "{key:?}");
+    }
+    let mut run = tree.haft(&["lock", "review"]).on_terminal();
+    run.wait_for("[y]");
+    run.type_keys("y");
+    let accepted = run.finish().expect_code(0);
+    assert!(accepted.stdout.contains("accepted: wrote"), "{}", accepted.stdout);
+    assert!(tree.text("ws/haft.lock").contains("Adds numbers."));
+    tree.haft(&["lock", "--check"]).output().expect_code(0);
+}
+
+#[test]
 fn unusable_lock_file_stops_every_call_with_the_reason() {
     let tree = tree();
     serve(&tree, &[tool("add", "Adds.")]);
