@@ -241,8 +241,7 @@ fn without_a_lock_file_removed_tools_and_changed_instructions_are_reported_once(
     assert!(!first.stderr.contains("since haft last listed"), "{}", first.stderr);
     serve_with(&tree, &both[..1], json!({"instructions": "Use it often."}));
     let told = call(&tree, "s__add").expect_code(0);
-    let expected =
-        "`sub` disappeared, and the instructions for models changed since haft last listed its tools";
+    let expected = "the provider removed `sub`, and the instructions for models changed since haft last listed the tools of this provider";
     assert!(told.stderr.contains(expected), "{}", told.stderr);
     let again = call(&tree, "s__add").expect_code(0);
     assert!(!again.stderr.contains("since haft last listed"), "{}", again.stderr);
