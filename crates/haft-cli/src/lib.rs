@@ -25,6 +25,8 @@ mod lock;
 mod log;
 mod markdown;
 mod mcp;
+#[cfg(feature = "serve")]
+mod memory_secrecy;
 mod models;
 #[cfg(feature = "serve")]
 mod open_files;

@@ -25,8 +25,8 @@ use super::exit::ExitReason;
 use super::mcp::opener::{GatewayAgents, GatewayTools};
 use super::mcp::serve::GatewayFace;
 use super::settings::{self, CliError, Configuration};
-use super::watch::{self, CallLog, CommandWatchers};
-use super::{agents, keys, mcp, open_files, skills, terminal};
+use super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
+use super::{agents, keys, mcp, memory_secrecy, open_files, skills, terminal};
 
 /// The maximum time for which the MCP servers of an agent stay started for the next request after its last run has
 /// ended.
@@ -43,12 +43,18 @@ pub(super) struct HttpServeSettings<'a> {
     pub(super) first_scopes: Vec<KeyScope>,
     pub(super) files: &'a FileArgs,
     pub(super) configuration: Configuration,
+    /// Exports the spans of runs.
+    pub(super) telemetry: RunTelemetry,
 }
 
 /// Serves the API and the MCP gateway until the command is interrupted or terminated, and then exits with 0.
 pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
     let configuration = match settings::configuration(&args.files) {
         Ok(configuration) => configuration,
+        Err((exit, message)) => return terminal::failed(exit, &message),
+    };
+    let watch = match watchers(&configuration) {
+        Ok(watch) => Arc::new(watch),
         Err((exit, message)) => return terminal::failed(exit, &message),
     };
     let settings = HttpServeSettings {
@@ -60,10 +66,7 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
         first_scopes: vec![KeyScope::Api, KeyScope::Approvals],
         files: &args.files,
         configuration: configuration.clone(),
-    };
-    let watch = match watchers(&configuration) {
-        Ok(watch) => Arc::new(watch),
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        telemetry: watch.run_telemetry(),
     };
     let watching = Arc::clone(&watch);
     // Box the future: otherwise each enclosing future would contain this large future inline.
@@ -118,6 +121,9 @@ pub(super) async fn run(
     args: HttpServeSettings<'_>,
     mount: impl FnOnce(Server) -> Result<(Server, GatewayReload), CliError>,
 ) -> ExitCode {
+    if let Err(error) = memory_secrecy::protect() {
+        terminal::warn(&format!("other processes of this user can read the memory of the server: {error}"));
+    }
     let mut signals = SignalListener::begin_without_hangup();
     // Listen from the beginning, because otherwise SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup()).ok();
@@ -140,7 +146,8 @@ pub(super) async fn run(
         terminal::note(&format!("API key (haft shows it only now): {key}"));
     }
     let reloads = server.reloads().with_runtime(gateway.runtime);
-    let reloading = tokio::spawn(reload_at_hangup(hangups, reloads, args.files.clone(), gateway.build));
+    let files = ReloadSources { files: args.files.clone(), telemetry: args.telemetry.clone() };
+    let reloading = tokio::spawn(reload_at_hangup(hangups, reloads, files, gateway.build));
     let stop = async move {
         signals.first_signal().await;
     };
@@ -151,12 +158,18 @@ pub(super) async fn run(
     ExitReason::Success.into()
 }
 
+/// The sources of a reload.
+struct ReloadSources {
+    files: FileArgs,
+    telemetry: RunTelemetry,
+}
+
 /// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, keeps
 /// all old files.
 async fn reload_at_hangup(
     hangups: Option<Signal>,
     reloads: ConfigReloads,
-    files: FileArgs,
+    files: ReloadSources,
     gateway: GatewayBuilder,
 ) {
     let Some(mut hangups) = hangups else { return };
@@ -184,9 +197,11 @@ async fn reload_at_hangup(
     }
 }
 
-fn read_again(files: &FileArgs, gateway: &GatewayBuilder) -> Result<ReloadedFiles, CliError> {
+fn read_again(sources: &ReloadSources, gateway: &GatewayBuilder) -> Result<ReloadedFiles, CliError> {
+    let files = &sources.files;
     let configuration = settings::configuration(files)?;
-    let config = configuration.resolved.clone();
+    let mut config = configuration.resolved.clone();
+    sources.telemetry.apply(&mut config.telemetry);
     let (agents, _) = AgentCatalog::load(&agents::loader(files)?);
     let gateway = Some(gateway(configuration, &agents)?);
     Ok(ReloadedFiles { config, agents, skills: skills::found(files)?, gateway })
@@ -204,13 +219,19 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
         ..ServerSettings::at(args.address, workspace(&home.workspace(), configuration))
     };
     let (agents, mut warnings) = AgentCatalog::load(&agents::loader(args.files)?);
-    let builder = Runtime::builder(configuration.resolved.clone())
+    let mut config = configuration.resolved.clone();
+    args.telemetry.apply(&mut config.telemetry);
+    let builder = Runtime::builder(config)
         .stores(Stores::at(&home).syncing_together())
         .home(home)
         .skills(skills::found(args.files)?)
+        .trace_parents(args.telemetry.parents.clone())
         .keep_idle_agents(IDLE_AGENT_MAX);
     let built = builder.build_with_warnings().await;
     let (runtime, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
+    if let Some(sink) = &args.telemetry.sink {
+        runtime.watch(Arc::clone(sink));
+    }
     warnings.extend(of_runtime);
     warnings.extend(open_files::shortage(open_files::raise_limit(), &configuration.resolved.serve));
     for warning in &warnings {

@@ -39,6 +39,23 @@ pub(super) enum CallLog {
     Off,
 }
 
+/// The telemetry of the runs of a server; empty if the environment names no collector.
+#[cfg(feature = "serve")]
+#[derive(Clone, Default)]
+pub(super) struct RunTelemetry {
+    pub(super) sink: Option<Arc<dyn EventSink>>,
+    pub(super) parents: Option<Arc<dyn TraceParents>>,
+    captures_content: bool,
+}
+
+#[cfg(feature = "serve")]
+impl RunTelemetry {
+    /// Sets the content that events contain. Events without a reader of their content must not contain it.
+    pub(super) fn apply(&self, config: &mut TelemetryConfig) {
+        config.capture_content = self.captures_content;
+    }
+}
+
 /// The options that control the watchers.
 #[derive(Debug, Clone, Copy)]
 struct WatcherOptions {
@@ -131,6 +148,16 @@ impl CommandWatchers {
     /// Returns the object that finds the parent span for the spans of an MCP server.
     pub(super) fn trace_parents(&self) -> Option<Arc<dyn TraceParents>> {
         self.telemetry.as_ref().map(Telemetry::trace_parents)
+    }
+
+    /// Returns the telemetry for the runs of a server, which record their usage themselves.
+    #[cfg(feature = "serve")]
+    pub(super) fn run_telemetry(&self) -> RunTelemetry {
+        RunTelemetry {
+            sink: self.telemetry.as_ref().map(Telemetry::sink),
+            parents: self.trace_parents(),
+            captures_content: self.captures_content(),
+        }
     }
 
     /// Returns true if the operator enabled content capture and a watcher uses the content: spans or JSON log lines.

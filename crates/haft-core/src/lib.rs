@@ -68,4 +68,5 @@ pub mod tokens;
 pub mod tool;
 pub mod tool_lock;
 pub mod tool_switches;
+pub mod trace_context;
 pub mod validate;

@@ -236,6 +236,7 @@ impl Runtime {
         let functions = functions_of(&spec);
         let sessions = hooks.sessions.under(&generation.config);
         let (recorder, unknown_tools) = (hooks.recorder.clone(), hooks.unknown_tools);
+        self.adopt_caller(id, &hooks);
         let hooks = self.with_watchers(hooks);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let PreparedRun { agent, context, mut shared, routing } = prepared;
@@ -368,6 +369,7 @@ impl Runtime {
         trigger_skills(&mut spec, more.as_deref(), &generation, &*variables);
         let functions = functions_of(&spec);
         let (takeover, finished) = (hooks.takeover, hooks.finished);
+        self.adopt_caller(id, &hooks);
         let (left, hooks) = (LeftSessions::Continued(takeover), self.with_watchers(hooks));
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let PreparedRun { agent, context, mut shared, .. } = prepared.map_err(ResumeFailure::Start)?;
@@ -459,6 +461,13 @@ impl Runtime {
         self.shared.stores.sync_sessions().await;
         if let Some(accounting) = &self.shared.accounting {
             accounting.flush().await;
+        }
+    }
+
+    /// Makes the caller's span the parent of the run's spans, if the program exports spans.
+    fn adopt_caller(&self, id: SessionId, hooks: &RunHooks) {
+        if let (Some(parents), Some(caller)) = (&self.shared.parents, &hooks.trace_parent) {
+            parents.adopt(id, caller);
         }
     }
 

@@ -19,7 +19,7 @@ use tokio::io::BufReader;
 use super::super::exit::ExitReason;
 use super::super::serve::{self as http_server, GatewayReload, HttpServeSettings};
 use super::super::settings::{self, CliError, Configuration};
-use super::super::watch::{self, CallLog, CommandWatchers};
+use super::super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
 use super::super::{approver, cancel, hints, remedy, terminal};
 use super::args::{ListForm, McpServeArgs};
 use super::opener::{AgentReading, ClientWorkspace, GatewayAgents, GatewayTools};
@@ -88,6 +88,8 @@ async fn serve_http(
         first_scopes: vec![KeyScope::Api, KeyScope::BuiltinTools],
         files: &args.policy.files,
         configuration: configuration.clone(),
+        // The runtime of this server runs no agents.
+        telemetry: RunTelemetry::default(),
     };
     // Box the future: otherwise each enclosing future would contain this large future inline.
     Box::pin(http_server::run(settings, |server| {

@@ -6,7 +6,8 @@ use std::process::Child;
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{
-    HaftCommand, TestTree, TestUser, TokenIssuer, eventually, libc, send_signal, write_certificate,
+    HaftCommand, SpanCollector, TestTree, TestUser, TokenIssuer, eventually, libc, send_signal, users,
+    write_certificate,
 };
 use serde_json::{Value, json};
 
@@ -296,11 +297,80 @@ fn response_uses_only_the_allowed_tools_of_a_configured_mcp_server() {
     stop(child);
 }
 
+#[test]
+fn server_writes_no_core_file_and_its_own_user_cannot_read_its_environment() {
+    for user in users() {
+        let tree = TestTree::new(user);
+        tree.directory("home/agents");
+        let agent = "---\ndescription: Works.\nmodels: openai/m\ntools: [bash]\n---\nYou work.\n";
+        tree.file("home/agents/worker.md", agent);
+        let steps =
+            [ScriptStep::call("bash", json!({"command": "echo $((6 * 7))"})), ScriptStep::text("Done.")];
+        let model = ModelServer::start(Script::of(steps)).unwrap();
+        let words = ["keys", "create", "k", "--scope", "api", "--scope", "builtin-tools"];
+        let key = tree.haft(&words).output().expect_code(0).stdout.trim().to_owned();
+        let serve = tree.haft(&["serve", "--address", "127.0.0.1:0"]);
+        let serve = serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k");
+        let (child, address) = listening(serve);
+        let limits = std::fs::read_to_string(format!("/proc/{}/limits", child.id())).unwrap();
+        let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+        let values: Vec<&str> = core.split_whitespace().skip(4).collect();
+        assert_eq!(values, ["0", "0", "bytes"], "as {user:?}");
+        let read = tree.unconfined(&format!("cat /proc/{}/environ", child.id()));
+        // Root can always read it.
+        if !(user == TestUser::Ourselves && users().len() > 1) {
+            assert!(
+                read.stdout.is_empty() && read.stderr.contains("Permission denied"),
+                "as {user:?}: {read:?}"
+            );
+        }
+        let head = format!("Authorization: Bearer {key}\r\n");
+        let response = post_with(&address, &head, &json!({"model": "worker", "input": "x"}));
+        assert!(response["output"][0]["output"].as_str().unwrap().contains("42"), "as {user:?}: {response}");
+        stop(child);
+    }
+}
+
+#[test]
+fn spans_of_a_run_continue_the_trace_of_the_client_up_to_the_mcp_server() {
+    let tree = tree();
+    configure(&tree, "shows-meta", &[], "");
+    let steps = [ScriptStep::call("bad__echo", json!({"text": "hi"})), ScriptStep::text("Done.")];
+    let model = ModelServer::start(Script::of(steps.into_iter().cycle().take(4))).unwrap();
+    let collector = SpanCollector::start();
+    let serve = tree.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]);
+    let serve = serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k");
+    let (child, address) = listening(serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()));
+    let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let tools = json!([{"type": "mcp", "server_label": "bad", "require_approval": "never"}]);
+    let body = json!({"model": "openai/m", "input": "x", "tools": tools});
+    let response = post_with(&address, &format!("traceparent: 00-{trace}-{span}-01\r\n"), &body);
+    let meta: Value = serde_json::from_str(response["output"][0]["output"].as_str().unwrap()).unwrap();
+    let without_parent = post(&address, &body);
+    assert_eq!(without_parent["status"], "completed", "{without_parent}");
+    stop(child);
+    let spans = collector.spans();
+    let of_trace: Vec<_> = spans.iter().filter(|one| one.trace == trace).collect();
+    let named = |name: &str| *of_trace.iter().find(|one| one.name.starts_with(name)).unwrap();
+    let (run, call, request) = (named("invoke_agent"), named("execute_tool"), named("tools/call"));
+    assert_eq!((run.parent.as_str(), &call.parent, &request.parent), (span, &run.id, &call.id), "{spans:?}");
+    assert_eq!(meta["traceparent"], format!("00-{trace}-{}-01", request.id), "{meta}");
+    assert_eq!(named("chat").parent, run.id);
+    let other = spans.iter().find(|one| one.name.starts_with("invoke_agent") && one.trace != trace);
+    assert!(other.is_some_and(|run| run.parent.is_empty()), "{spans:?}");
+}
+
 fn post(address: &str, body: &Value) -> Value {
+    post_with(address, "", body)
+}
+
+/// Sends a request with further header lines.
+fn post_with(address: &str, lines: &str, body: &Value) -> Value {
     let mut stream = TcpStream::connect(address).unwrap();
     let body = body.to_string();
-    let head =
-        format!("POST /v1/responses HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n");
+    let head = format!(
+        "POST /v1/responses HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n{lines}"
+    );
     let head = format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     let mut text = String::new();

@@ -20,6 +20,7 @@ use haft_core::output_store::OutputStores;
 use haft_core::position::SessionId;
 use haft_core::provider::ToolProvider;
 use haft_core::run::caller_approvals::ApproverAuthority;
+use haft_core::trace_context::TraceContext;
 use haft_models::cassette::Tape;
 use haft_store::accounting::{AccountingSink, FileAccounting, MemoryAccounting};
 use haft_store::approvals_import;
@@ -340,6 +341,8 @@ pub struct RunHooks {
     pub queue_entry: QueueEntry,
     /// Selects what happens if the run names a tool that does not exist.
     pub unknown_tools: UnknownTools,
+    /// The span of the caller, which is the parent of the run's spans.
+    pub trace_parent: Option<TraceContext>,
 }
 
 /// Selects what happens if the first agent of a new run names a tool or a group that does not exist. Tools of MCP
@@ -413,6 +416,7 @@ impl Default for RunHooks {
             finished: FinishedRun::Refused,
             unknown_tools: UnknownTools::Warned,
             queue_entry: QueueEntry::Limited,
+            trace_parent: None,
         }
     }
 }

@@ -10,21 +10,28 @@ use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Trace
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 
-/// The maximum number of sessions that can be parents of spans. If there are more sessions, haft drops all of them, and
-/// later spans get the parent span of the whole program.
+/// The maximum number of sessions that can be parents of spans. If there are more sessions, haft drops those that have
+/// ended, or all of them if none has ended. Later spans then get the parent span of the whole program.
 const SESSIONS_MAX: usize = 10_000;
 
 /// The spans of sessions. The span of a root session is kept after its end, because an agent that took over its request
 /// belongs to the same trace.
 #[derive(Debug, Default)]
-pub(super) struct AgentSpans(Mutex<HashMap<SessionId, Context>>);
+pub(super) struct AgentSpans(Mutex<HashMap<SessionId, SessionSpan>>);
+
+#[derive(Debug, Clone)]
+struct SessionSpan {
+    context: Context,
+    has_ended: bool,
+}
 
 impl AgentSpans {
     /// Returns the span of a session. If the session has none, returns the span of the session that the original
     /// request began.
     pub(super) fn of(&self, place: RunPosition) -> Option<Context> {
         let sessions = self.sessions();
-        sessions.get(&place.session).or_else(|| sessions.get(&place.origin)).cloned()
+        let found = sessions.get(&place.session).or_else(|| sessions.get(&place.origin));
+        found.map(|span| span.context.clone())
     }
 
     pub(super) fn begin(&self, tracer: &SdkTracer, above: &Context, place: RunPosition, began: &RunStart) {
@@ -42,18 +49,27 @@ impl AgentSpans {
         let context = above.with_span(tracer.build_with_context(builder, above));
         let mut sessions = self.sessions();
         if sessions.len() >= SESSIONS_MAX {
+            sessions.retain(|_, span| !span.has_ended);
+        }
+        if sessions.len() >= SESSIONS_MAX {
             sessions.clear();
         }
-        sessions.insert(place.session, context);
+        sessions.insert(place.session, SessionSpan { context, has_ended: false });
     }
 
     pub(super) fn end(&self, place: RunPosition, finish: &RunFinish) {
         let mut sessions = self.sessions();
         let is_root = place.session == place.origin;
-        let context =
-            if is_root { sessions.get(&place.session).cloned() } else { sessions.remove(&place.session) };
+        let span = if is_root {
+            sessions.get_mut(&place.session).map(|span| {
+                span.has_ended = true;
+                span.clone()
+            })
+        } else {
+            sessions.remove(&place.session)
+        };
         drop(sessions);
-        let Some(context) = context else { return };
+        let Some(SessionSpan { context, .. }) = span else { return };
         let span = context.span();
         span.set_attribute(KeyValue::new("haft.run.finish", finish.reason.name()));
         match finish.reason.row().class {
@@ -67,7 +83,7 @@ impl AgentSpans {
         span.end();
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, Context>> {
+    fn sessions(&self) -> MutexGuard<'_, HashMap<SessionId, SessionSpan>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

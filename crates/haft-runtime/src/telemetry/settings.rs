@@ -79,11 +79,16 @@ fn metrics_protocol(
 impl ExporterSettings {
     /// Returns the parent span of this program; an empty context if the environment names none, or an invalid one.
     pub(super) fn parent(&self) -> Context {
-        let named = [("traceparent", &self.traceparent), ("tracestate", &self.tracestate)];
-        let carried: HashMap<String, String> =
-            named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value.clone()?))).collect();
-        TraceContextPropagator::new().extract_with_context(&Context::new(), &carried)
+        remote_context(self.traceparent.as_deref(), self.tracestate.as_deref())
     }
+}
+
+/// Returns the context of a span in another program; an empty context if the values are not valid.
+pub(super) fn remote_context(traceparent: Option<&str>, tracestate: Option<&str>) -> Context {
+    let named = [("traceparent", traceparent), ("tracestate", tracestate)];
+    let carried: HashMap<String, String> =
+        named.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned()))).collect();
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &carried)
 }
 
 /// Returns whether spans may contain message content; `None` if the environment does not set this, so that the

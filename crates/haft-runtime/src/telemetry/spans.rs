@@ -5,12 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use super::agent_spans::AgentSpans;
+use super::settings::remote_context;
 use haft_core::event::{CallAccount, CapturedContent, Event, EventSink, ToolReference};
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
-use haft_core::position::{CallOperation, OperationId, RunPosition};
+use haft_core::position::{CallOperation, OperationId, RunPosition, SessionId};
 use haft_core::provider::ProviderKind;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::event::RunEvent;
+use haft_core::trace_context::TraceContext;
 use haft_tools::mcp::TraceParents;
 use opentelemetry::trace::{SpanBuilder, SpanKind, Status, TraceContextExt, Tracer, TracerProvider};
 use opentelemetry::{Context, KeyValue};
@@ -47,6 +49,8 @@ pub(super) struct CallSpans {
     /// The spans of calls in progress. Every call that starts also ends, so this map does not grow without bound.
     open: Mutex<HashMap<OperationId, OpenSpans>>,
     agents: AgentSpans,
+    /// The spans of the callers of runs that have not begun yet.
+    callers: Mutex<HashMap<SessionId, Context>>,
 }
 
 impl CallSpans {
@@ -56,6 +60,7 @@ impl CallSpans {
             parent,
             open: Mutex::default(),
             agents: AgentSpans::default(),
+            callers: Mutex::default(),
         }
     }
 
@@ -114,7 +119,8 @@ impl CallSpans {
     fn tell_run(&self, place: RunPosition, event: &RunEvent) {
         match event {
             RunEvent::Began(began) => {
-                self.agents.begin(&self.tracer, &self.above_run(place), place, began);
+                let above = self.callers().remove(&place.session).unwrap_or_else(|| self.above_run(place));
+                self.agents.begin(&self.tracer, &above, place, began);
             }
             RunEvent::Finished { finish, .. } => self.agents.end(place, finish),
             RunEvent::Asked
@@ -130,6 +136,10 @@ impl CallSpans {
         if open.len() < OPEN_MAX {
             open.insert(operation, spans);
         }
+    }
+
+    fn callers(&self) -> MutexGuard<'_, HashMap<SessionId, Context>> {
+        self.callers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<OperationId, OpenSpans>> {
@@ -169,6 +179,15 @@ impl TraceParents for CallSpans {
         let span = context.span().span_context().clone();
         let sampled = span.trace_flags().to_u8();
         span.is_valid().then(|| format!("00-{}-{}-{sampled:02x}", span.trace_id(), span.span_id()))
+    }
+
+    fn adopt(&self, session: SessionId, caller: &TraceContext) {
+        let mut callers = self.callers();
+        // A run that fails before it begins leaves its caller behind.
+        if callers.len() >= OPEN_MAX {
+            callers.clear();
+        }
+        callers.insert(session, remote_context(Some(caller.parent()), caller.state()));
     }
 }
 

@@ -219,7 +219,7 @@ async fn resume_stored(
     let spec =
         state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
-    let hooks = hooks(caller, SessionStorage::Stores);
+    let hooks = RunHooks { trace_parent: request.trace.clone(), ..hooks(caller, SessionStorage::Stores) };
     let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
     resumed.map_err(|error| match &error {
         // Another process holds the session for a short time, for example a deletion of the principal's data.
@@ -251,7 +251,7 @@ async fn resume_whole(
     let spec = state.runtime.suspended_spec(&caller.principal, &run).map_err(|error| refused(&error))?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
     let usage = use_approvals(state, answers).await?;
-    let hooks = hooks(caller, SessionStorage::Memory);
+    let hooks = RunHooks { trace_parent: request.trace.clone(), ..hooks(caller, SessionStorage::Memory) };
     let resumed = state.runtime.resume_suspended(run, spec, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
     if answers.is_partial() {

@@ -558,7 +558,9 @@ impl ActiveResponse {
             let Err(error) = self.store(response).await else { return StoredEnd::AsRequested };
             self.state.store_errors.note(StoreKind::Responses, &error);
             match self.kept.storage {
-                ResponseStorage::Stored | ResponseStorage::Discarded => return StoredEnd::Lost,
+                ResponseStorage::Stored | ResponseStorage::StoredWithEvents | ResponseStorage::Discarded => {
+                    return StoredEnd::Lost;
+                }
                 ResponseStorage::StoredForReplay => {}
             }
             if timeout(pause, self.state.stopped()).await.is_ok() {

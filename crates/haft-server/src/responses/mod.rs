@@ -47,6 +47,7 @@ use haft_core::output_store::StoreError;
 use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
+use haft_core::trace_context::TraceContext;
 use haft_runtime::{EventSeq, OutputStorage, RunHandle, RunHooks, SessionStorage, UnknownTools};
 use haft_store::responses::{ResponseRecord, StoredEvents};
 use http::{HeaderMap, HeaderValue, header};
@@ -97,6 +98,7 @@ pub(crate) async fn create(
     let mut request = request::parse(body)?;
     request.digest = digest;
     request.own_events = own_events(&headers)?;
+    request.trace = trace_context(&headers);
     let warnings = request.warnings.join("; ");
     let mut response = match key {
         None if request.background => detached(&state, &caller, request, new_id()).await?,
@@ -130,6 +132,12 @@ fn add_warnings(response: &mut Response, warnings: &str) {
     if let (false, Ok(value)) = (all.is_empty(), HeaderValue::from_str(&all.join("; "))) {
         response.headers_mut().insert(WARNINGS_HEADER, value);
     }
+}
+
+/// Returns the span of the client; `None` if the headers name none, or an invalid one.
+fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
+    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
+    TraceContext::parse(text("traceparent")?, text("tracestate"))
 }
 
 /// Returns the digest of a request, without the secrets of the servers that it names.
@@ -233,7 +241,8 @@ pub(crate) async fn start_run(
     (body, digest): (Map<String, Value>, String),
     narrowing: RunNarrowing,
 ) -> Result<BackgroundRun, ApiError> {
-    let request = CreateRequest { digest: Some(digest), narrowing, ..request::parse(body)? };
+    let trace = trace_context(headers);
+    let request = CreateRequest { digest: Some(digest), narrowing, trace, ..request::parse(body)? };
     let model = request.model.clone().unwrap_or_else(|| default_model(state));
     let (response, run) = match idempotency_key(headers)? {
         None => {
@@ -464,7 +473,9 @@ async fn new_run(
         ModelTarget::Agent(_) => UnknownTools::Warned,
         ModelTarget::Model(_) | ModelTarget::Route => UnknownTools::Refused,
     };
-    let hooks = RunHooks { output_storage, unknown_tools, ..approvals::hooks(caller, sessions) };
+    let trace_parent = request.trace.clone();
+    let hooks =
+        RunHooks { output_storage, unknown_tools, trace_parent, ..approvals::hooks(caller, sessions) };
     let secrets = requested_servers::secrets(&request.tools);
     let started = state.runtime.start_with(spec, secrets, hooks).await;
     let handle = started.map_err(|error| spec::not_started_for(&error, request))?;

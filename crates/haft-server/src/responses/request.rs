@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use haft_core::trace_context::TraceContext;
 use haft_core::validate::Schema;
 use serde_json::{Map, Value, json};
 
@@ -69,6 +70,8 @@ pub(crate) struct CreateRequest {
     pub(crate) warnings: Vec<String>,
     /// The names of the fields that the server does not know.
     pub(crate) unknown_fields: Vec<String>,
+    /// The span of the client, from the headers of the request.
+    pub(crate) trace: Option<TraceContext>,
     /// The warnings that are also items of the output: either all warnings, or none.
     pub(crate) shown_warnings: Vec<String>,
     pub(crate) padding: DeltaPadding,
@@ -205,6 +208,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         echo,
         warnings,
         unknown_fields,
+        trace: None,
         shown_warnings,
         padding,
         sealing: included.sealing,

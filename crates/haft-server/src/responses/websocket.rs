@@ -395,7 +395,7 @@ mod tests {
             assert_eq!(param(&with(field)).as_deref(), Some(name), "{field}");
         }
         for field in ["\"stream\":true", "\"background\":false"] {
-            assert!(create_body(&with(field)).unwrap().is_empty(), "{field}");
+            assert!(create_message(&with(field)).unwrap().body.is_empty(), "{field}");
         }
         assert_eq!(param("["), None);
     }

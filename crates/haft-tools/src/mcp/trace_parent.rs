@@ -1,6 +1,7 @@
 //! The W3C trace context of a request, which makes a server's own spans children of ours.
 
 use haft_core::position::{CallOperation, SessionId};
+use haft_core::trace_context::TraceContext;
 
 use super::message::RequestId;
 
@@ -9,6 +10,9 @@ pub trait TraceParents: Send + Sync {
     /// Returns a value such as `00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01`; `None` when the call has no
     /// span.
     fn of(&self, operation: &CallOperation) -> Option<String>;
+
+    /// Makes the span of a caller the parent of the run that this session starts or continues next.
+    fn adopt(&self, session: SessionId, caller: &TraceContext);
 }
 
 /// Returns the trace context of a call if there is no tracing backend: the session id becomes the trace id, and the
