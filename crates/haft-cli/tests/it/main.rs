@@ -53,6 +53,8 @@ mod tools_search;
 mod serve;
 // The files of commands in `haft serve`: workspaces, `/tmp` and their limits.
 mod serve_workspaces;
+// Responses of `haft serve` that end while a command runs.
+mod serve_cancel;
 // The stored data of `haft serve`: limits, backups, and the data of one principal.
 mod serve_storage;
 // `haft call --stdin`.

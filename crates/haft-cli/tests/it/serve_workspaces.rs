@@ -39,7 +39,7 @@ for line in sys.stdin:
 pub(crate) struct WorkspaceServer {
     pub(crate) tree: TestTree,
     pub(crate) child: Child,
-    address: String,
+    pub(crate) address: String,
     pub(crate) model: ModelServer,
 }
 
@@ -109,9 +109,18 @@ impl WorkspaceServer {
     }
 
     pub(crate) fn post(&self, key: &str, body: &Value) -> ServerReply {
+        self.post_to(key, "/v1/responses", body)
+    }
+
+    pub(crate) fn post_to(&self, key: &str, path: &str, body: &Value) -> ServerReply {
         let body = body.to_string();
         let head = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
-        exchange(&self.address, key, "POST /v1/responses", &format!("{head}\r\n{body}"))
+        exchange(&self.address, key, &format!("POST {path}"), &format!("{head}\r\n{body}"))
+    }
+
+    /// Returns a whole reply as text, for replies that are not JSON.
+    pub(crate) fn read(&self, key: &str, path: &str) -> String {
+        exchanged(&self.address, key, &format!("GET {path}"), "\r\n")
     }
 
     pub(crate) fn get(&self, key: &str, path: &str) -> ServerReply {

@@ -180,7 +180,7 @@ fn read(stream: &TcpStream) -> Option<(String, String)> {
         reader.read_line(&mut line).ok()?;
         match line.trim().split_once(": ") {
             Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.parse().ok()?
+                length = value.parse().ok()?;
             }
             Some(_) => {}
             None => break,
