@@ -63,12 +63,12 @@ impl ClientOutputs {
 
 /// The output store of a client with a session. It can also read the outputs of tasks, which belong to the principal,
 /// because a client may fetch the result of a task in a later session.
-pub(super) struct SessionStore {
+pub(super) struct ClientOutputStore {
     pub(super) own: Arc<dyn OutputStore>,
     pub(super) of_tasks: Arc<dyn OutputStore>,
 }
 
-impl OutputStore for SessionStore {
+impl OutputStore for ClientOutputStore {
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError> {
         self.own.begin()
     }

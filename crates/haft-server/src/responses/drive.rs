@@ -157,7 +157,7 @@ pub(crate) struct EndedResponse {
 
 /// The outcome of storing the end of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StoredEnd {
+enum EndStorage {
     /// The response is stored, or its client asked not to store it.
     AsRequested,
     /// The response is not stored, and only its reply contains it.
@@ -523,12 +523,12 @@ impl ActiveResponse {
         let mut warnings = Vec::new();
         self.keep_replayable(&events);
         match self.store_end(&response).await {
-            StoredEnd::AsRequested => self.announce_approvals(&response).await,
-            StoredEnd::Lost => {
+            EndStorage::AsRequested => self.announce_approvals(&response).await,
+            EndStorage::Lost => {
                 correct(&mut response, &mut events, "store", false.into());
                 warnings.push(NOT_STORED);
             }
-            StoredEnd::Unfinished => {
+            EndStorage::Unfinished => {
                 self.progress = ResponseProgress::Suspended;
                 return None;
             }
@@ -552,19 +552,19 @@ impl ActiveResponse {
 
     /// Stores the end of the response. Tries again until a background response is stored, because its client has no
     /// other way to get it. Until then, the client reads that the response is in progress.
-    async fn store_end(&mut self, response: &Value) -> StoredEnd {
+    async fn store_end(&mut self, response: &Value) -> EndStorage {
         let mut pause = STORE_PAUSE_MIN;
         loop {
-            let Err(error) = self.store(response).await else { return StoredEnd::AsRequested };
+            let Err(error) = self.store(response).await else { return EndStorage::AsRequested };
             self.state.store_errors.note(StoreKind::Responses, &error);
             match self.kept.storage {
                 ResponseStorage::Stored | ResponseStorage::StoredWithEvents | ResponseStorage::Discarded => {
-                    return StoredEnd::Lost;
+                    return EndStorage::Lost;
                 }
                 ResponseStorage::StoredForReplay => {}
             }
             if timeout(pause, self.state.stopped()).await.is_ok() {
-                return StoredEnd::Unfinished;
+                return EndStorage::Unfinished;
             }
             pause = (pause * 2).min(STORE_PAUSE_MAX);
         }

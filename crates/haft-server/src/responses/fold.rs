@@ -65,7 +65,7 @@ pub(crate) struct ResponseFold {
     /// Calls that the model requested and that have not begun, because they may still need approval.
     requested: HashMap<String, RequestedCall>,
     /// The calls that the server runs, by the id that the model gave the call.
-    running: HashMap<String, RunningCall>,
+    running: HashMap<String, RunningToolCall>,
     stream: FoldedStream,
     usage: Option<LogUsage>,
     /// The text of the last message.
@@ -115,7 +115,7 @@ struct RequestedCall {
 
 /// A call that the server runs.
 #[derive(Debug, Clone, Copy)]
-struct RunningCall {
+struct RunningToolCall {
     /// The position of the item of the call.
     index: usize,
     /// The number of progress events so far.
@@ -467,7 +467,7 @@ impl ResponseFold {
         let Some(RequestedCall { tool, arguments, approval }) = self.requested.remove(id) else { return };
         self.close_text("completed");
         let index = self.output.len();
-        self.running.insert(id.to_owned(), RunningCall { index, progress_events: 0 });
+        self.running.insert(id.to_owned(), RunningToolCall { index, progress_events: 0 });
         let mut item = self.server_item(index, &tool, &arguments, "in_progress");
         if let Some(approval) = approval {
             item["approval_request_id"] = approval.into();
@@ -513,7 +513,7 @@ impl ResponseFold {
     }
 
     fn end_call(&mut self, id: &str, is_error: bool, text: &str) {
-        let Some(RunningCall { index, .. }) = self.running.remove(id) else { return };
+        let Some(RunningToolCall { index, .. }) = self.running.remove(id) else { return };
         let mut item = self.output[index].clone();
         let status = if is_error { "failed" } else { "completed" };
         item["status"] = status.into();

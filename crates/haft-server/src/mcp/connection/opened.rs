@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use super::ClientConnection;
 use super::changes::watch_upstream;
-use crate::mcp::client_outputs::{ClientOutputs, OutputOwner, SessionStore};
+use crate::mcp::client_outputs::{ClientOutputStore, ClientOutputs, OutputOwner};
 use crate::mcp::era::{ClientAbilities, RequestEra};
 use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser, TaskListAccess};
 use crate::mcp::listing::ListedItems;
@@ -226,7 +226,8 @@ impl ClientConnection {
         let listed = match (&self.outputs, self.user.task_list) {
             (OutputOwner::Connection(own), _) => {
                 let stores = open(own)?.zip(of_tasks.clone());
-                let own_store = stores.map(|(own, of_tasks)| Arc::new(SessionStore { own, of_tasks }) as _);
+                let own_store =
+                    stores.map(|(own, of_tasks)| Arc::new(ClientOutputStore { own, of_tasks }) as _);
                 return Ok(ConnectionOutputs { listed: Some(Arc::clone(own)), own: own_store, of_tasks });
             }
             (OutputOwner::Principal, TaskListAccess::Offered) => Some(Arc::clone(&shared.outputs)),
