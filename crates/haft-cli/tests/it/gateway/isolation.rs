@@ -96,8 +96,8 @@ fn stored_outputs_of_clients_are_deleted_with_their_principal() {
         all.filter(|entry| entry.file_name().to_string_lossy().starts_with("session-")).count()
     };
     assert_eq!(outputs(), 1);
-    // A key without a subject belongs to the subject `me`.
-    place.haft(&["store", "delete", "--principal", "acme/me", "--yes"]).output().expect_code(0);
+    // A key without a subject belongs to the subject with the name of the key.
+    place.haft(&["store", "delete", "--principal", "acme/anna", "--yes"]).output().expect_code(0);
     assert_eq!(outputs(), 0);
 }
 

@@ -266,7 +266,7 @@ fn approval_inside_an_agent_or_a_task_reaches_the_operator() {
     assert!(task.is_string(), "{begun}");
     run.wait_for(QUESTION);
     run.type_keys("n");
-    run.wait_for("→ no");
+    run.wait_for("→ denied");
     let ended = post(4, "tasks/result", &json!({"taskId": task}));
     assert_eq!(text(&ended), "Made.");
     terminal.stop();

@@ -166,7 +166,7 @@ fn gateway_reports_a_later_change_of_definitions_to_the_operator_once() {
     let (sender, lines) = mpsc::channel();
     let reader =
         thread::spawn(move || errors.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
-    let is_report = |line: &String| line.contains("`late` appeared");
+    let is_report = |line: &String| line.contains("the provider added `late`");
     let within = Duration::from_mins(1);
     while !is_report(&lines.recv_timeout(within).unwrap()) {}
     assert_eq!(client.end(), 0);
