@@ -32,10 +32,15 @@ fn request() -> Value {
 }
 
 fn metric(server: &TestServer, name: &str) -> f64 {
+    found_metric(server, name).unwrap_or_else(|| panic!("{name} is not in the metrics"))
+}
+
+/// Returns the value of a metric; `None` if the server has not counted such an event yet.
+fn found_metric(server: &TestServer, name: &str) -> Option<f64> {
     let admin = scoped_key(&server.store, &[KeyScope::Admin]);
     let reply = server.send(server.without_key(Method::GET, "/metrics").bearer_auth(admin));
     let row = reply.text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    row.unwrap_or_else(|| panic!("{name} is not in {}", reply.text)).parse().unwrap()
+    row.map(|value| value.parse().unwrap())
 }
 
 #[test]
@@ -181,6 +186,7 @@ fn failing_webhook_delays_no_response() {
     let server = TestServer::configured(script(), &config, &[]);
     assert_eq!(types(&ask(&server, &request())), ["mcp_approval_request"]);
     eventually("the attempt is counted", || {
-        metric(&server, "haft_webhooks_total{outcome=\"attempt_failed\"}") > 0.5
+        found_metric(&server, "haft_webhooks_total{outcome=\"attempt_failed\"}")
+            .is_some_and(|count| count > 0.5)
     });
 }
