@@ -12,12 +12,14 @@ mod upstream_login;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 
 use self::calls::CallTable;
 use self::opened::OpenSlot;
@@ -47,6 +49,9 @@ const LIST_TTL_MS: u64 = 5_000;
 /// The only revision with a handshake that has tasks, and questions with a URL.
 const CORE_TASKS: &str = "2025-11-25";
 
+/// The maximum time for writing the replies that wait when the client closes its side.
+const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
+
 /// Serves one client until it closes its side or stops reading.
 pub async fn serve(
     gateway: McpGateway,
@@ -59,12 +64,18 @@ pub async fn serve(
     let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), owner, out));
     // Read and write in separate tasks, because tasks wake each other without a system call. To wake the root future of
     // the runtime takes two system calls: one wakes the runtime, and with the other the runtime detects the wake-up.
-    let mut writer = tokio::spawn(write_all(outbox, output));
+    let (closing, closed) = oneshot::channel();
+    let mut writer = tokio::spawn(write_all((outbox, closed), output));
     let mut reader = tokio::spawn(read_all(Arc::clone(&connection), input));
     let _tasks = [writer.abort_handle(), reader.abort_handle()].map(AbortOnDrop);
     // A client that has stopped reading gets no replies, so its calls are cancelled.
     let ended = tokio::select! {
-        ended = &mut reader => ended,
+        ended = &mut reader => {
+            // The client may have sent requests and closed its side at once. Write the replies that already wait.
+            drop(closing);
+            let _ = timeout(LAST_WRITES_MAX, &mut writer).await;
+            ended
+        }
         written = &mut writer => written,
     };
     let ended = ended.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -81,13 +92,26 @@ async fn read_all(connection: Arc<ClientConnection>, mut input: impl AsyncBufRea
     Ok(())
 }
 
-/// Writes each message as one line. Writes all waiting messages at once.
+/// Writes each message as one line. Writes all waiting messages at once. After `closing` ends, writes only the messages
+/// that already wait.
 async fn write_all(
-    mut outbox: mpsc::Receiver<OutMessage>,
+    (mut outbox, mut closing): (mpsc::Receiver<OutMessage>, oneshot::Receiver<()>),
     mut output: impl AsyncWrite + Unpin,
 ) -> io::Result<()> {
-    let mut waiting = Vec::new();
-    while outbox.recv_many(&mut waiting, OUTBOX_MAX).await > 0 {
+    let (mut waiting, mut is_open) = (Vec::new(), true);
+    loop {
+        let received = tokio::select! {
+            biased;
+            received = outbox.recv_many(&mut waiting, OUTBOX_MAX) => received,
+            _ = &mut closing, if is_open => {
+                is_open = false;
+                outbox.close();
+                continue;
+            }
+        };
+        if received == 0 {
+            return Ok(());
+        }
         let mut text = String::with_capacity(waiting.iter().map(|message| message.text.len() + 1).sum());
         for message in waiting.drain(..).filter(|message| !message.text.is_empty()) {
             text.push_str(&message.text);
@@ -96,7 +120,6 @@ async fn write_all(
         output.write_all(text.as_bytes()).await?;
         output.flush().await?;
     }
-    Ok(())
 }
 
 /// The state of one connection.
