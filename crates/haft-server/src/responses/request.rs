@@ -152,10 +152,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     let conversation = conversation(&take("conversation"), &mut echo)?;
     let instructions = take("instructions").text()?;
     let written_tools = take("tools");
-    let mut shown_tools = written_tools.value().cloned();
-    shown_tools.iter_mut().for_each(requested_servers::without_secrets);
-    shown_tools.iter_mut().for_each(tools::complete);
-    echo_value(&mut echo, "tools", shown_tools.as_ref());
+    echo_tools(&written_tools, &mut echo);
     let tools = tools::parse(&written_tools, &mut warnings)?;
     let choice = (take("tool_choice"), take("allowed_tools"), take("forced_tool"));
     let tool_choice = tool_choice::parse(&choice.0, &choice.1, &choice.2, &mut warnings)?;
@@ -178,10 +175,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     }
     echo_value(&mut echo, "instructions", instructions.clone().map(Value::from).as_ref());
     echo_value(&mut echo, "previous_response_id", previous_response_id.clone().map(Value::from).as_ref());
-    let unknown = body.keys().filter(|name| !IGNORED.contains(&name.as_str()));
-    let unknown_fields: Vec<String> = unknown.cloned().collect();
-    warnings
-        .extend(unknown_fields.iter().map(|name| format!("the server ignored the unknown field `{name}`")));
+    let unknown_fields = unknown_fields(&body, &mut warnings);
     if conversation.is_some() && previous_response_id.is_some() {
         let message = "`conversation` and `previous_response_id` cannot be used together";
         return Err(invalid("conversation", message));
@@ -218,6 +212,22 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         own_events: OwnEvents::On,
         digest: None,
     })
+}
+
+/// Copies the tools into the response, without secrets and with the fields that the specification requires.
+fn echo_tools(written: &RequestField, echo: &mut Map<String, Value>) {
+    let mut shown = written.value().cloned();
+    shown.iter_mut().for_each(requested_servers::without_secrets);
+    shown.iter_mut().for_each(tools::complete);
+    echo_value(echo, "tools", shown.as_ref());
+}
+
+/// Returns the names of the fields that the server does not know, and adds a warning for each of them.
+fn unknown_fields(rest: &Map<String, Value>, warnings: &mut Vec<String>) -> Vec<String> {
+    let unknown = rest.keys().filter(|name| !IGNORED.contains(&name.as_str()));
+    let unknown: Vec<String> = unknown.cloned().collect();
+    warnings.extend(unknown.iter().map(|name| format!("the server ignored the unknown field `{name}`")));
+    unknown
 }
 
 fn truncation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Option<Truncation>, ApiError> {
