@@ -16,7 +16,7 @@ use http::{HeaderMap, header};
 
 use crate::error::{ApiError, ApiErrorKind};
 use crate::failed_logins::ClientAddress;
-use crate::observe::RequestPrincipal;
+use crate::observe::{PrincipalSlot, RequestPrincipal};
 use crate::protected_resource::ProtectedResource;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
@@ -119,6 +119,9 @@ async fn admit(
         }
     };
     let principal = RequestPrincipal(caller.principal.clone());
+    if let Some(slot) = request.extensions().get::<PrincipalSlot>() {
+        slot.fill(&caller.principal);
+    }
     let mut response = match caller.require(scope) {
         Ok(()) => {
             request.extensions_mut().insert(caller);

@@ -1,7 +1,7 @@
 //! Middleware that writes one access-log line and updates the metrics for every request.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use axum::extract::{Request, State};
@@ -10,6 +10,7 @@ use axum::response::Response;
 use haft_core::principal::Principal;
 use haft_store::access_log::AccessLine;
 use haft_store::audit_log::{AuditEvent, AuditLine};
+use http::Method;
 
 use crate::audit;
 use crate::auth::now_ms;
@@ -26,8 +27,22 @@ const PATH_CHARS_MAX: usize = 200;
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPrincipal(pub(crate) Principal);
 
-/// Writes the access-log line when the head of the reply is known. Omits the query, which may contain secrets that a
-/// client sent by mistake.
+/// The status in the log line and the metrics of a request whose client disconnected before the reply. Other servers use
+/// the same number; no client receives it.
+const CLIENT_CLOSED_REQUEST: u16 = 499;
+
+/// The place in a request where the key check puts the principal. The log line of a request without a reply needs it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PrincipalSlot(Arc<OnceLock<Principal>>);
+
+impl PrincipalSlot {
+    pub(crate) fn fill(&self, principal: &Principal) {
+        self.0.get_or_init(|| principal.clone());
+    }
+}
+
+/// Writes the access-log line when the head of the reply is known, or when the client disconnects before. Omits the
+/// query, which may contain secrets that a client sent by mistake.
 pub(crate) async fn observe(
     State(state): State<Arc<ServerState>>,
     mut request: Request,
@@ -35,33 +50,82 @@ pub(crate) async fn observe(
 ) -> Response {
     let began = Instant::now();
     let path = request.uri().path();
-    let (route, method) = (route_of(path), request.method().clone());
+    let route = route_of(path);
     let path: String = path.chars().take(PATH_CHARS_MAX).collect();
+    let method = request.method().clone();
     let address = name_client(&state, &mut request).map(|address| address.to_string());
-    let response = next.run(request).await;
-    let (status, time) = (response.status().as_u16(), began.elapsed());
-    state.metrics.request(route, status, time);
-    let principal = response.extensions().get::<RequestPrincipal>().map(|found| &found.0);
-    let line = AccessLine {
-        at_ms: now_ms(),
-        request: request_id::of(&response).to_owned(),
-        address,
-        method: method.to_string(),
-        path,
-        status,
-        duration_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-        principal: principal.map(ToString::to_string),
-        key: principal.map(|principal| principal.credential_id().to_owned()),
+    let principal = PrincipalSlot::default();
+    request.extensions_mut().insert(principal.clone());
+    let mut unanswered = UnansweredRequest {
+        state,
+        seen: Some(SeenRequest { began, route, method, path, address, principal }),
     };
-    let reason = response.extensions().get::<RefusalReason>();
-    let code = reason.and_then(|reason| reason.code);
-    if let Some(event) = audit::of_reply(&method, route, response.status(), code) {
-        state.audit.write(audit_line(event, &line, reason));
-    }
-    if state.access_log.append(&line).is_err() {
-        state.metrics.access_log_error();
+    let response = next.run(request).await;
+    if let Some(seen) = unanswered.seen.take() {
+        seen.answered(&unanswered.state, &response);
     }
     response
+}
+
+/// A request that has no reply yet. Dropping it means that the client has disconnected.
+struct UnansweredRequest {
+    state: Arc<ServerState>,
+    /// `None` after the reply.
+    seen: Option<SeenRequest>,
+}
+
+impl Drop for UnansweredRequest {
+    fn drop(&mut self) {
+        if let Some(seen) = self.seen.take() {
+            let principal = seen.principal.0.get().cloned();
+            let line = seen.line(CLIENT_CLOSED_REQUEST, String::new(), principal.as_ref());
+            write(&self.state, &seen, &line);
+        }
+    }
+}
+
+/// The parts of a request that its log line contains.
+struct SeenRequest {
+    began: Instant,
+    route: &'static str,
+    method: Method,
+    path: String,
+    address: Option<String>,
+    principal: PrincipalSlot,
+}
+
+impl SeenRequest {
+    fn answered(self, state: &ServerState, response: &Response) {
+        let principal = response.extensions().get::<RequestPrincipal>().map(|found| &found.0);
+        let line = self.line(response.status().as_u16(), request_id::of(response).to_owned(), principal);
+        let reason = response.extensions().get::<RefusalReason>();
+        let code = reason.and_then(|reason| reason.code);
+        if let Some(event) = audit::of_reply(&self.method, self.route, response.status(), code) {
+            state.audit.write(audit_line(event, &line, reason));
+        }
+        write(state, &self, &line);
+    }
+
+    fn line(&self, status: u16, request: String, principal: Option<&Principal>) -> AccessLine {
+        AccessLine {
+            at_ms: now_ms(),
+            request,
+            address: self.address.clone(),
+            method: self.method.to_string(),
+            path: self.path.clone(),
+            status,
+            duration_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            principal: principal.map(ToString::to_string),
+            key: principal.map(|principal| principal.credential_id().to_owned()),
+        }
+    }
+}
+
+fn write(state: &ServerState, seen: &SeenRequest, line: &AccessLine) {
+    state.metrics.request(seen.route, line.status, seen.began.elapsed());
+    if state.access_log.append(line).is_err() {
+        state.metrics.access_log_error();
+    }
 }
 
 /// Finds the address of the client behind trusted proxies, and stores it for the checks that follow.

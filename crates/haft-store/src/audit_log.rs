@@ -28,6 +28,8 @@ pub enum AuditEvent {
     ResourceDeleted,
     /// A response in the background was cancelled.
     BackgroundCancelled,
+    /// A client disconnected before its response ended.
+    ClientDisconnected,
     ConfigReloaded,
     /// The server refused to load an invalid configuration.
     ConfigRefused,
@@ -50,6 +52,7 @@ haft_core::name_table!(AuditEvent {
     ApprovalDecided: "approval.decided",
     ResourceDeleted: "resource.deleted",
     BackgroundCancelled: "background.cancelled",
+    ClientDisconnected: "client.disconnected",
     ConfigReloaded: "config.reloaded",
     ConfigRefused: "config.refused",
     ToolExecuted: "tool.executed",

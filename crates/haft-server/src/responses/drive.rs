@@ -43,7 +43,7 @@ const STORE_PAUSE_MIN: Duration = Duration::from_secs(1);
 
 const STORE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// A response whose run is in progress. Dropping it cancels the run, because a disconnected client needs no answer.
+/// A response whose run is in progress. Dropping it cancels the run.
 pub(crate) struct ActiveResponse {
     state: Arc<ServerState>,
     handle: RunHandle,
@@ -210,6 +210,10 @@ impl ActiveResponse {
         &self.handle
     }
 
+    pub(crate) fn state(&self) -> &Arc<ServerState> {
+        &self.state
+    }
+
     pub(crate) fn request_digest(&self) -> Option<String> {
         self.kept.request_digest.clone()
     }
@@ -310,7 +314,7 @@ impl ActiveResponse {
         }
     }
 
-    fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         matches!(self.progress, ResponseProgress::Ended(_) | ResponseProgress::Suspended)
     }
 
@@ -520,6 +524,11 @@ impl ActiveResponse {
     ) -> Option<Vec<StreamEvent>> {
         let (mut response, last) = self.fold.end(&end);
         events.extend(last);
+        let is_disconnected = end.status == "cancelled" && self.kept.storage == ResponseStorage::Stored;
+        if is_disconnected && self.kept.conversation.take().is_some() {
+            // The client will probably send its input again, so do not add this input to the conversation.
+            correct(&mut response, &mut events, "conversation", Value::Null);
+        }
         let mut warnings = Vec::new();
         self.keep_replayable(&events);
         match self.store_end(&response).await {

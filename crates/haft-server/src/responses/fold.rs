@@ -342,7 +342,7 @@ impl ResponseFold {
 
     /// Ends the response. Returns the final object and the events up to the last one.
     pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
-        let is_whole = end.error.is_none();
+        let is_whole = end.error.is_none() && end.status != "cancelled";
         // The previous process ended after the answer was complete but before the event log contained all of it:
         // replace the incomplete text with the answer.
         if let (true, Some(answer)) = (std::mem::take(&mut self.is_restarted), &end.answer) {

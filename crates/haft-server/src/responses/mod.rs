@@ -9,6 +9,7 @@ mod drive;
 mod event_block;
 mod field;
 mod fold;
+mod foreground;
 mod items;
 mod live;
 mod object;
@@ -64,6 +65,7 @@ use crate::store_errors::StoreKind;
 use compact::SealedConversation;
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::ResponseFold;
+use foreground::{StreamedResponse, WholeResponse};
 use items::ConversationBuilder;
 use live::LiveResponse;
 use object::{OwnEvents, ResponseHead, is_open};
@@ -182,9 +184,9 @@ async fn attached(
     let stream = request.stream;
     let active = start(state, caller, request, new_id(), None).await?;
     Ok(if stream {
-        sse::stream_response(EventSource::Active(Box::new(active)))
+        sse::stream_response(EventSource::Foreground(StreamedResponse::new(active)))
     } else {
-        whole(active.finished().await)
+        whole(WholeResponse::new(active).await)
     })
 }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use futures_util::stream;
 use tokio::time::timeout;
 
-use super::drive::ActiveResponse;
 use super::event_block::EventBlock;
+use super::foreground::StreamedResponse;
 use super::live::LiveFollower;
 use super::replayed_events::ReplayedEvents;
 use crate::event_stream::{self, PING, PING_INTERVAL};
@@ -19,7 +19,7 @@ const DONE: &[u8] = b"data: [DONE]\n\n";
 /// The source of the events of a stream.
 pub(crate) enum EventSource {
     /// The response of a run that ends with the connection.
-    Active(Box<ActiveResponse>),
+    Foreground(StreamedResponse),
     /// The response of a run that continues without the connection.
     Follower(LiveFollower),
     /// The stored events of a run that has ended.
@@ -34,7 +34,9 @@ trait BlockSource: Send + 'static {
 impl BlockSource for EventSource {
     async fn next(&mut self) -> Option<Vec<EventBlock>> {
         match self {
-            Self::Active(active) => active.next().await.map(|events| active.blocks(&events)),
+            Self::Foreground(response) => {
+                response.next().await.map(|events| events.iter().map(EventBlock::of).collect())
+            }
             Self::Follower(follower) => follower.next().await,
             Self::Recorded(events) => events.next().await,
         }

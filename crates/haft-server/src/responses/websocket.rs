@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::drive::{ActiveResponse, LastResponse};
 use super::field::{RequestField, invalid};
+use super::foreground::StreamedResponse;
 use super::object::OwnEvents;
 use super::request::CreateRequest;
 use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
@@ -170,9 +171,9 @@ impl ResponseSocket {
             Err(error) => (Err(error), TakenInput::default()),
         };
         match self.begin(request).await {
-            Ok(active) => {
-                self.steers.begin(active.id(), input);
-                self.follow(active).await
+            Ok(response) => {
+                self.steers.begin(response.id(), input);
+                self.follow(response).await
             }
             Err((error, headers)) => {
                 // Forget the last response after a failed continuation, so that the connection does not continue from
@@ -228,7 +229,7 @@ impl ResponseSocket {
     async fn begin(
         &mut self,
         request: Result<CreateRequest, ApiError>,
-    ) -> Result<ActiveResponse, (ApiError, Box<HeaderMap>)> {
+    ) -> Result<StreamedResponse, (ApiError, Box<HeaderMap>)> {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
             let request = CreateRequest { own_events: self.own_events, ..request? };
@@ -236,17 +237,17 @@ impl ResponseSocket {
             Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
         };
         let started = rate_limit::start_counted(&self.state, &self.caller, starting).await;
-        started.inspect_err(|(error, _)| self.audit_refusal(error))
+        started.map(StreamedResponse::new).inspect_err(|(error, _)| self.audit_refusal(error))
     }
 
     /// Sends the events of a response, and of the successors that continue it with queued input.
-    async fn follow(&mut self, mut active: ActiveResponse) -> Result<(), SocketClosed> {
+    async fn follow(&mut self, mut response: StreamedResponse) -> Result<(), SocketClosed> {
         loop {
-            self.send_events(&mut active).await?;
-            self.last = active.continuation();
-            let step = self.steers.end(active.ended());
+            self.send_events(&mut response).await?;
+            self.last = response.ended().and_then(ActiveResponse::continuation);
+            let step = self.steers.end(response.ended().and_then(ActiveResponse::ended));
             // The ended response must not count among those in progress when its successor starts.
-            drop(active);
+            drop(response);
             let (input, request) = match step {
                 SteerStep::Events(events) => return self.send_all(events).await,
                 SteerStep::Successor(input, request) => (input, request),
@@ -254,24 +255,24 @@ impl ResponseSocket {
             if Instant::now() >= self.end {
                 return self.send_all(input.returned(TOO_OLD)).await;
             }
-            active = match self.begin(request.map(|request| *request)).await {
+            response = match self.begin(request.map(|request| *request)).await {
                 Ok(successor) => successor,
                 Err((error, _)) => return self.send_all(input.returned(&error.message)).await,
             };
-            self.steers.begin(active.id(), input);
+            self.steers.begin(response.id(), input);
         }
     }
 
-    /// Sends the events of a response. Requests that arrive during this time wait; a closed connection cancels the run.
-    async fn send_events(&mut self, active: &mut ActiveResponse) -> Result<(), SocketClosed> {
+    /// Sends the events of a response. Requests that arrive during this time wait.
+    async fn send_events(&mut self, response: &mut StreamedResponse) -> Result<(), SocketClosed> {
         self.sequence = 0;
-        let handle = active.handle().clone();
+        let handle = response.handle().clone();
         loop {
             if self.steers.is_steered() {
                 handle.end_after_turn();
             }
             let events = {
-                let mut next = pin!(active.next());
+                let mut next = pin!(response.next());
                 loop {
                     // Do not use `biased`: a response with many events must not delay the answer to a steering message.
                     let received = tokio::select! {

@@ -64,6 +64,9 @@ mod streams;
 // Clients that stop reading, over HTTP/1.1, TLS, HTTP/2 and WebSockets.
 mod unread_replies;
 
+// Clients that disconnect before their response ends.
+mod disconnects;
+
 // Servers that stop or are killed, and start again.
 mod restart;
 

@@ -1,0 +1,143 @@
+//! Responses whose clients wait on their connections. If a client disconnects, its run is cancelled, and the response is
+//! stored with the output so far.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{self, BoxStream};
+use haft_runtime::RunHandle;
+use haft_store::audit_log::AuditEvent;
+use tokio::runtime::Handle;
+
+use super::drive::{ActiveResponse, EndedResponse};
+use super::fold::StreamEvent;
+use crate::server::ServerState;
+
+/// A response that is streamed. Dropping it before the end means that the client has disconnected.
+pub(crate) struct StreamedResponse {
+    /// `None` after the end. The stream owns the response and each future that works on it, so that a disconnect cannot
+    /// interrupt the storing of the response.
+    work: Option<BoxStream<'static, StreamStep>>,
+    ended: Option<Box<ActiveResponse>>,
+    connection: ClientConnection,
+}
+
+/// Events of a response, and the response itself if these events are the last ones.
+type StreamStep = (Vec<StreamEvent>, Option<Box<ActiveResponse>>);
+
+impl StreamedResponse {
+    pub(crate) fn new(active: ActiveResponse) -> Self {
+        let connection = ClientConnection::of(&active);
+        let steps = stream::unfold(Some(Box::new(active)), |active| async move {
+            let mut active = active?;
+            let events = active.next().await.unwrap_or_default();
+            let (ended, rest) = if active.has_ended() { (Some(active), None) } else { (None, Some(active)) };
+            Some(((events, ended), rest))
+        });
+        Self { work: Some(steps.boxed()), ended: None, connection }
+    }
+
+    /// Returns the next events; `None` after the last ones. Cancelling this future loses no events.
+    pub(crate) async fn next(&mut self) -> Option<Vec<StreamEvent>> {
+        loop {
+            let (events, ended) = self.work.as_mut()?.next().await?;
+            if ended.is_some() {
+                self.work = None;
+                self.ended = ended;
+            }
+            if !events.is_empty() {
+                return Some(events);
+            }
+        }
+    }
+
+    /// Returns the response; `None` before it has ended.
+    pub(crate) fn ended(&self) -> Option<&ActiveResponse> {
+        self.ended.as_deref()
+    }
+
+    /// Returns the id of the response.
+    pub(crate) fn id(&self) -> &str {
+        &self.connection.response
+    }
+
+    pub(crate) fn handle(&self) -> &RunHandle {
+        &self.connection.handle
+    }
+}
+
+impl Drop for StreamedResponse {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.connection.lost(work.for_each(|step| {
+                drop(step);
+                std::future::ready(())
+            }));
+        }
+    }
+}
+
+/// A response whose client gets only the final object. Dropping it before the end means that the client has
+/// disconnected.
+pub(crate) struct WholeResponse {
+    /// `None` after the end.
+    work: Option<BoxFuture<'static, EndedResponse>>,
+    connection: ClientConnection,
+}
+
+impl WholeResponse {
+    pub(crate) fn new(active: ActiveResponse) -> Self {
+        Self { connection: ClientConnection::of(&active), work: Some(Box::pin(active.finished())) }
+    }
+}
+
+impl Future for WholeResponse {
+    type Output = EndedResponse;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<EndedResponse> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let ended = ready!(work.as_mut().poll(context));
+        self.work = None;
+        Poll::Ready(ended)
+    }
+}
+
+impl Drop for WholeResponse {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.connection.lost(async move { drop(work.await) });
+        }
+    }
+}
+
+/// The data that is needed to cancel the run of a response and to record the disconnect.
+struct ClientConnection {
+    state: Arc<ServerState>,
+    handle: RunHandle,
+    response: String,
+}
+
+impl ClientConnection {
+    fn of(active: &ActiveResponse) -> Self {
+        Self {
+            state: Arc::clone(active.state()),
+            handle: active.handle().clone(),
+            response: active.id().to_owned(),
+        }
+    }
+
+    /// Cancels the run, and lets the rest of the work end without the client.
+    fn lost(&self, rest: impl Future<Output = ()> + Send + 'static) {
+        self.handle.cancel();
+        let (principal, event) = (self.handle.principal(), AuditEvent::ClientDisconnected);
+        self.state.audit.decided(principal, event, &self.response, "the run was cancelled");
+        // Without an executor, the process is about to exit and cannot store the response.
+        if let Ok(executor) = Handle::try_current() {
+            executor.spawn(rest);
+        }
+    }
+}
