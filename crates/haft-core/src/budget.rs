@@ -309,7 +309,7 @@ mod tests {
     fn tools_of_bytes(bytes: usize) -> Arc<[ModelTool]> {
         let input_schema = Arc::new(serde_json::json!(0));
         let name = "x".repeat(bytes - "  0".len());
-        Arc::from([ModelTool { name, description: String::new(), input_schema }])
+        Arc::from([ModelTool { name, description: String::new(), input_schema, strict: false }])
     }
 
     struct PanickingCounter;

@@ -31,6 +31,10 @@ pub struct ModelRequest {
     pub sampling: SamplingParameters,
     /// The reasoning effort; `None` for the provider's default.
     pub reasoning: Option<ReasoningEffort>,
+    /// The summary of its reasoning that the model writes; `None` for haft's default.
+    pub reasoning_summary: Option<ReasoningSummary>,
+    /// The length of the answer; `None` for the provider's default.
+    pub verbosity: Option<Verbosity>,
     /// The maximum number of tokens in the reply, including reasoning; `None` for the provider's default.
     pub output_tokens_max: Option<u32>,
     /// The size of the context window in tokens, for providers that let the client set it.
@@ -53,6 +57,8 @@ impl ModelRequest {
             output: OutputShape::Text,
             sampling: SamplingParameters::default(),
             reasoning: None,
+            reasoning_summary: None,
+            verbosity: None,
             output_tokens_max: None,
             context_tokens: None,
             caching: PromptCaching::Full,
@@ -78,6 +84,8 @@ pub struct ModelTool {
     pub description: String,
     /// The schema from the tool's provider. Each format encodes the parts of it that the format supports.
     pub input_schema: Arc<Value>,
+    /// True if the provider must make the arguments follow the schema exactly.
+    pub strict: bool,
 }
 
 impl ModelTool {
@@ -177,3 +185,29 @@ pub enum ReasoningEffort {
     /// As much reasoning as the model supports.
     Highest,
 }
+
+/// The summary of its reasoning that a model writes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReasoningSummary {
+    /// The provider chooses the length.
+    Auto,
+    /// A short summary.
+    Concise,
+    /// A long summary.
+    Detailed,
+}
+
+crate::name_table!(ReasoningSummary { Auto: "auto", Concise: "concise", Detailed: "detailed" });
+
+/// The length of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Short answers.
+    Low,
+    /// Answers of the usual length.
+    Medium,
+    /// Long answers.
+    High,
+}
+
+crate::name_table!(Verbosity { Low: "low", Medium: "medium", High: "high" });

@@ -61,6 +61,7 @@ fn tools() -> Arc<[ModelTool]> {
         name: format!("tool_{number}"),
         description: "Does something, and says so at some length, as tools do.".into(),
         input_schema: schema.clone(),
+        strict: false,
     };
     (0..50).map(tool).collect()
 }

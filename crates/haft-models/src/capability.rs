@@ -29,6 +29,9 @@ pub fn fit(request: ModelRequest, format: ModelApiFormat) -> FittedRequest {
     match model_data::family_of(&fitted.request.model) {
         Some(family) => {
             fitted.fit_reasoning(family, format);
+            if family.reasoning == ReasoningRule::None {
+                fitted.drop_reasoning_settings();
+            }
             if family.stop_and_penalties == Some(false) {
                 fitted.drop_stop_and_penalties();
             }
@@ -64,6 +67,22 @@ impl FittedRequest {
     fn drop_effort(&mut self, why: &str) {
         self.request.reasoning = None;
         self.note(RequestFeature::Effort, why);
+    }
+
+    /// Removes the settings that OpenAI's API accepts only for models that reason.
+    fn drop_reasoning_settings(&mut self) {
+        if self.request.reasoning_summary.take().is_some() {
+            self.note(
+                RequestFeature::ReasoningSummary,
+                "this model does not reason, so haft does not ask for a summary",
+            );
+        }
+        if self.request.verbosity.take().is_some() {
+            self.note(
+                RequestFeature::Verbosity,
+                "this model does not accept a verbosity, so haft does not send it",
+            );
+        }
     }
 
     fn fit_reasoning(&mut self, family: &ModelFamily, format: ModelApiFormat) {
@@ -360,7 +379,7 @@ pub(crate) fn may_reason(model: &str) -> bool {
 mod tests {
     use haft_core::arguments::RawArguments;
     use haft_core::conversation::{Media, MediaSource, MessagePart, ToolReply};
-    use haft_core::model_request::{ModelTool, SamplingParameters};
+    use haft_core::model_request::{ModelTool, ReasoningSummary, SamplingParameters, Verbosity};
     use haft_core::tool::{CallId, ToolCall};
 
     use super::*;
@@ -428,13 +447,35 @@ mod tests {
     }
 
     #[test]
+    fn models_without_reasoning_get_no_summary_and_no_verbosity() {
+        let check = |model: &str, expected: bool| {
+            let asked = ModelRequest {
+                reasoning_summary: Some(ReasoningSummary::Concise),
+                verbosity: Some(Verbosity::Low),
+                ..ModelRequest::new(model, Arc::default())
+            };
+            let fitted = fit(asked, ModelApiFormat::OpenaiResponses);
+            let kept = (fitted.request.reasoning_summary.is_some(), fitted.request.verbosity.is_some());
+            let notes = if expected { 0 } else { 2 };
+            assert_eq!((kept, fitted.notes.len()), ((expected, expected), notes), "{model}");
+        };
+        check("gpt-5", true);
+        check("my-own", true);
+        check("gpt-4o", false);
+    }
+
+    #[test]
     fn reasoning_is_off_if_chat_completions_would_refuse_the_tools() {
         let check = |model: &str,
                      effort: Option<ReasoningEffort>,
                      expected: Option<ReasoningEffort>,
                      notes: usize| {
-            let tool =
-                ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::default() };
+            let tool = ModelTool {
+                name: "t".into(),
+                description: String::new(),
+                input_schema: Arc::default(),
+                strict: false,
+            };
             let asked = ModelRequest {
                 reasoning: effort,
                 tools: [tool].into(),

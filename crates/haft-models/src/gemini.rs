@@ -40,4 +40,13 @@ const UNSUPPORTED: &[UnsupportedFeature] = &[
         feature: RequestFeature::ContextTokens,
         instead: "the server chooses the context size",
     },
+    UnsupportedFeature {
+        feature: RequestFeature::ReasoningSummary,
+        instead: "haft does not send this setting",
+    },
+    UnsupportedFeature { feature: RequestFeature::Verbosity, instead: "haft does not send this setting" },
+    UnsupportedFeature {
+        feature: RequestFeature::StrictTools,
+        instead: "haft does not send this setting; the arguments may not follow the schema",
+    },
 ];

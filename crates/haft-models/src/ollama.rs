@@ -63,4 +63,13 @@ const UNSUPPORTED: &[UnsupportedFeature] = &[
         feature: RequestFeature::Effort,
         instead: "haft sends a level to gpt-oss, and only turns thinking on for other models",
     },
+    UnsupportedFeature {
+        feature: RequestFeature::ReasoningSummary,
+        instead: "haft does not send this setting",
+    },
+    UnsupportedFeature { feature: RequestFeature::Verbosity, instead: "haft does not send this setting" },
+    UnsupportedFeature {
+        feature: RequestFeature::StrictTools,
+        instead: "haft does not send this setting; the arguments may not follow the schema",
+    },
 ];

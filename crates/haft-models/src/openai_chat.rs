@@ -18,7 +18,7 @@ use crate::wire::{DecodeContext, EncodedRequest, StreamDecoder, WireFormat};
 use haft_core::settings::models::ReplyDelivery;
 
 pub use dialect::Dialect;
-pub(crate) use request::{effort_name, write_tools};
+pub(crate) use request::{StrictField, effort_name, write_tools};
 
 /// The Chat Completions API in the dialect of one server.
 #[derive(Debug, Clone, Copy)]

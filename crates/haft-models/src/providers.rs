@@ -12,6 +12,7 @@ use crate::http::{Endpoint, EndpointAuth, EndpointError};
 use crate::ollama::OLLAMA;
 use crate::openai_chat::{OpenaiChat, dialect};
 use crate::openai_responses::OPENAI_RESPONSES;
+use crate::unsupported_features::UnsupportedFeature;
 use crate::wire::WireFormat;
 
 /// One provider.
@@ -273,6 +274,11 @@ impl ProviderRow {
             let has_suffix = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if has_suffix { base } else { base + variable.below })
         })
+    }
+
+    /// Returns the features that requests in this format cannot contain, with their substitutes.
+    pub fn unsupported(&self, format: ModelApiFormat) -> &'static [UnsupportedFeature] {
+        self.wire(format).unsupported()
     }
 
     fn wire(&self, format: ModelApiFormat) -> Arc<dyn WireFormat> {

@@ -64,6 +64,7 @@ mod tests {
             name: (*name).to_owned(),
             description: String::new(),
             input_schema: Arc::new(json!({ "type": "object" })),
+            strict: false,
         };
         [names.iter().map(tool).collect(), Arc::default()]
     }

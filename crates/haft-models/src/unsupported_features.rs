@@ -37,6 +37,9 @@ pub enum RequestFeature {
     StopSequences,
     EffortOff,
     Effort,
+    ReasoningSummary,
+    Verbosity,
+    StrictTools,
     OutputTokensMax,
     ContextTokens,
 }
@@ -69,6 +72,9 @@ haft_core::name_table!(RequestFeature {
     StopSequences: "stop sequences",
     EffortOff: "reasoning off",
     Effort: "reasoning effort",
+    ReasoningSummary: "reasoning summary",
+    Verbosity: "verbosity",
+    StrictTools: "strict tools",
     OutputTokensMax: "output token limit",
     ContextTokens: "context size",
 });
@@ -173,6 +179,10 @@ impl FeatureSet {
             Some(ReasoningEffort::Off) => self.insert(RequestFeature::EffortOff),
             Some(_) => self.insert(RequestFeature::Effort),
         }
+        self.insert_if(RequestFeature::ReasoningSummary, request.reasoning_summary.map(drop));
+        self.insert_if(RequestFeature::Verbosity, request.verbosity.map(drop));
+        let has_strict = request.tools.iter().any(|tool| tool.strict);
+        self.insert_if(RequestFeature::StrictTools, has_strict.then_some(()));
         let one = request.parallel_calls == ParallelCalls::OneAtATime;
         self.insert_if(RequestFeature::OneCallAtATime, one.then_some(()));
         self.insert_if(RequestFeature::OutputTokensMax, request.output_tokens_max.map(drop));

@@ -22,6 +22,7 @@ use haft_models::provider_circuit::ProviderCircuits;
 use haft_models::providers::{PROVIDERS, ProviderOverrides, ProviderRow, SetupError};
 use haft_models::schema::SchemaDialect;
 use haft_models::tool_calling::{ToolCalling, ToolCallingProvider};
+pub use haft_models::unsupported_features::RequestFeature;
 use haft_sandbox::{Home, SandboxPolicy};
 use secrecy::SecretString;
 
@@ -186,6 +187,13 @@ pub(crate) fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
 /// Returns true if a provider has its own tools, which it may run during a request.
 pub fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
+}
+
+/// Returns true if requests to this provider can contain a feature. A model of the provider may still reject it.
+pub fn supports(config: &ResolvedConfig, name: &str, feature: RequestFeature) -> bool {
+    let Ok((row, settings)) = found(config, name) else { return false };
+    let format = settings.format.unwrap_or(row.format);
+    row.unsupported(format).iter().all(|row| row.feature != feature)
 }
 
 /// Returns every known API key and header value, so that recordings can redact them.
@@ -616,6 +624,7 @@ mod tests {
                 name: format!("t{at}"),
                 description: "x".repeat(bytes),
                 input_schema: Arc::clone(&schema),
+                strict: false,
             };
             (0..count).map(one).collect()
         };

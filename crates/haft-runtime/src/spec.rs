@@ -153,6 +153,8 @@ pub struct FunctionTool {
     pub description: String,
     /// The JSON Schema of the function's arguments.
     pub parameters: Arc<Value>,
+    /// True if the model provider must make the arguments follow the schema exactly. Most providers cannot do this.
+    pub strict: bool,
 }
 
 /// The file of a skill, with its text.

@@ -29,6 +29,7 @@ async fn run() -> Result<(), Box<dyn std::error::Error>> {
             name: "weather".into(),
             description: "The weather of a town.".into(),
             parameters: Arc::new(json!({"type": "object", "properties": {"town": {"type": "string"}}})),
+            strict: false,
         });
         runtime.start(spec, RunSecrets::none()).await?
     } else {

@@ -9,7 +9,8 @@ use haft_core::internal_tools::final_report::ReportShape;
 use haft_core::internal_tools::handoff::HandoffRoutes;
 use haft_core::internal_tools::report_format::ReportFormat;
 use haft_core::model_request::{
-    ParallelCalls, PromptCaching, ReasoningEffort, SamplingParameters, ToolChoice,
+    ParallelCalls, PromptCaching, ReasoningEffort, ReasoningSummary, SamplingParameters, ToolChoice,
+    Verbosity,
 };
 use haft_core::name::ToolName;
 use haft_core::run::RunPlan;
@@ -122,6 +123,8 @@ pub struct AgentAccess {
 pub struct ModelParameters {
     pub sampling: SamplingParameters,
     pub effort: Option<ReasoningEffort>,
+    pub reasoning_summary: Option<ReasoningSummary>,
+    pub verbosity: Option<Verbosity>,
     pub parallel_calls: ParallelCalls,
     /// The limit for the output; `None` for the limits of the configuration and the model.
     pub output_tokens_max: Option<u32>,
@@ -374,6 +377,8 @@ fn asking(written: &RawAgent) -> ModelParameters {
     ModelParameters {
         sampling,
         effort: written.reasoning.map(Into::into),
+        reasoning_summary: written.reasoning_summary.map(Into::into),
+        verbosity: written.verbosity.map(Into::into),
         parallel_calls: match written.parallel_tool_calls {
             Some(false) => ParallelCalls::OneAtATime,
             Some(true) | None => ParallelCalls::Allowed,

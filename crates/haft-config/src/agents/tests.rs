@@ -1,7 +1,9 @@
 use std::time::Duration;
 
 use haft_core::internal_tools::report_format::ReportFormat;
-use haft_core::model_request::{ParallelCalls, PromptCaching, ReasoningEffort, ToolChoice};
+use haft_core::model_request::{
+    ParallelCalls, PromptCaching, ReasoningEffort, ReasoningSummary, ToolChoice, Verbosity,
+};
 use haft_core::run::final_report::FinalReport;
 use serde_json::json;
 
@@ -69,6 +71,8 @@ expose: append
 parallelToolCalls: false
 temperature: 0.5
 topP: 1
+verbosity: low
+reasoningSummary: detailed
 topK: 40
 reasoning: high
 caching: none
@@ -114,6 +118,8 @@ fn every_agent_key_is_parsed() {
         (agent.asking.effort, agent.asking.caching),
         (Some(ReasoningEffort::High), PromptCaching::None)
     );
+    let (summary, verbosity) = (agent.asking.reasoning_summary, agent.asking.verbosity);
+    assert_eq!((summary, verbosity), (Some(ReasoningSummary::Detailed), Some(Verbosity::Low)));
     assert_eq!(agent.outputs.cache_ttl, Some(Duration::from_hours(1)));
     let times = [agent.times.run, agent.times.llm, agent.times.tool.unwrap()].map(|time| time.as_millis());
     assert_eq!(times, [300_000, 90_000, 1500]);

@@ -1,6 +1,6 @@
 //! Every key of an agent's front matter, as the agent file contains it, before defaults are applied.
 
-use haft_core::model_request::ReasoningEffort;
+use haft_core::model_request::{ReasoningEffort, ReasoningSummary, Verbosity};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
@@ -16,7 +16,7 @@ use crate::written::{RawExpose, RawToolSearch};
 use crate::{nearest, yaml};
 
 /// All keys. The documentation and the suggestions for misspelled keys use this list.
-pub const KEYS: [&str; 36] = [
+pub const KEYS: [&str; 38] = [
     "agents",
     "allowedTools",
     "alwaysShow",
@@ -41,6 +41,7 @@ pub const KEYS: [&str; 36] = [
     "output",
     "parallelToolCalls",
     "reasoning",
+    "reasoningSummary",
     "router",
     "temperature",
     "timeout",
@@ -53,6 +54,7 @@ pub const KEYS: [&str; 36] = [
     "tools",
     "topK",
     "topP",
+    "verbosity",
 ];
 
 /// The keys of an agent file. All are optional in this type; `resolved` fills in the defaults.
@@ -84,6 +86,8 @@ pub(super) struct RawAgent {
     pub(super) top_p: Option<BoundedNumber<100>>,
     pub(super) top_k: Option<PositiveCount>,
     pub(super) reasoning: Option<RawEffort>,
+    pub(super) reasoning_summary: Option<RawSummary>,
+    pub(super) verbosity: Option<RawVerbosity>,
     pub(super) caching: Option<RawCaching>,
     pub(super) cache: Option<DurationOrOff>,
     pub(super) timeout: Option<DurationValue>,
@@ -181,6 +185,18 @@ pub(super) enum RawReportDelivery {
 words! {
     pub(super) RawEffort for ReasoningEffort {
         "off" Off, "minimal" Minimal, "low" Low, "medium" Medium, "high" High, "highest" Highest
+    }
+}
+
+words! {
+    pub(super) RawSummary for ReasoningSummary {
+        "auto" Auto, "concise" Concise, "detailed" Detailed
+    }
+}
+
+words! {
+    pub(super) RawVerbosity for Verbosity {
+        "low" Low, "medium" Medium, "high" High
     }
 }
 

@@ -86,7 +86,12 @@ pub fn tool() -> ModelTool {
     });
     let description = "Calls several tools at once; the results are in the order of the calls. \
                        A batch cannot contain a batch, a handoff or the final report.";
-    ModelTool { name: BATCH.into(), description: description.into(), input_schema: Arc::new(schema) }
+    ModelTool {
+        name: BATCH.into(),
+        description: description.into(),
+        input_schema: Arc::new(schema),
+        strict: false,
+    }
 }
 
 /// Parses a call of the tool. The error text is for the model.

@@ -130,6 +130,7 @@ impl ReportShape {
             name: FINAL_REPORT.into(),
             description: description.into(),
             input_schema: Arc::new(schema),
+            strict: false,
         }
     }
 

@@ -55,6 +55,7 @@ impl HandoffRoutes {
             name: HANDOFF.into(),
             description: description.into(),
             input_schema: Arc::new(schema),
+            strict: false,
         })
     }
 

@@ -95,6 +95,7 @@ impl TaskStatus {
             name: TASK_STATUS.into(),
             description: description.into(),
             input_schema: Arc::new(schema),
+            strict: false,
         }
     }
 

@@ -64,7 +64,7 @@ pub fn search_tool(roster: &str) -> ModelTool {
         "Finds more tools. Search before you say that something is impossible. The answer defines the best matches and names \
          others; call them with `{TOOL_CALL}`, or directly if they are among your tools.\n{roster}"
     );
-    ModelTool { name: TOOL_SEARCH.into(), description, input_schema: Arc::new(schema) }
+    ModelTool { name: TOOL_SEARCH.into(), description, input_schema: Arc::new(schema), strict: false }
 }
 
 /// Returns the definition of the tool that calls a found tool.
@@ -78,7 +78,7 @@ pub fn call_tool() -> ModelTool {
         "required": ["name", "arguments"],
     });
     let description = format!("Calls a tool that `{TOOL_SEARCH}` found.");
-    ModelTool { name: TOOL_CALL.into(), description, input_schema: Arc::new(schema) }
+    ModelTool { name: TOOL_CALL.into(), description, input_schema: Arc::new(schema), strict: false }
 }
 
 /// Returns the call inside a `tool_call`, with the id of the outer call. The error text is for the model.
@@ -302,6 +302,7 @@ mod tests {
             name: "git__create".into(),
             description: "Creates an issue.\n\nIn a repository.".into(),
             input_schema: Arc::new(schema),
+            strict: false,
         };
         let text = compact_definition(&tool, 400);
         let expected = "git__create(labels: [{name?: string}], title: string|integer, body?: string, \

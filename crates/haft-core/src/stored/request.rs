@@ -9,7 +9,7 @@ use super::{StoredError, StoredMessage};
 use crate::conversation::Conversation;
 use crate::model_request::{
     ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, PromptCaching, ReasoningEffort,
-    SamplingParameters, ToolChoice,
+    ReasoningSummary, SamplingParameters, ToolChoice, Verbosity,
 };
 
 /// A model request, or only the parts that differ from an earlier request.
@@ -33,6 +33,12 @@ pub struct StoredRequest {
     sampling: StoredSampling,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     reasoning: Option<StoredEffort>,
+    /// The name of a [`ReasoningSummary`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reasoning_summary: Option<String>,
+    /// The name of a [`Verbosity`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    verbosity: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     output_tokens_max: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -46,6 +52,8 @@ pub struct StoredTool {
     name: String,
     description: String,
     input_schema: Value,
+    #[serde(default, skip_serializing_if = "is_false")]
+    strict: bool,
 }
 
 /// The tools that the model may or must call.
@@ -129,6 +137,8 @@ impl StoredRequest {
             output: StoredShape::of(&request.output),
             sampling: StoredSampling::of(&request.sampling),
             reasoning: request.reasoning.map(StoredEffort::of),
+            reasoning_summary: request.reasoning_summary.map(|summary| summary.name().to_owned()),
+            verbosity: request.verbosity.map(|verbosity| verbosity.name().to_owned()),
             output_tokens_max: request.output_tokens_max,
             context_tokens: request.context_tokens,
             messages: new.iter().map(|message| StoredMessage::of(message)).collect(),
@@ -177,6 +187,8 @@ impl StoredRequest {
             output: self.output.map_or(OutputShape::Text, StoredShape::into_shape),
             sampling: self.sampling.into_sampling(),
             reasoning: self.reasoning.map(StoredEffort::into_effort),
+            reasoning_summary: self.reasoning_summary.as_deref().and_then(ReasoningSummary::from_name),
+            verbosity: self.verbosity.as_deref().and_then(Verbosity::from_name),
             output_tokens_max: self.output_tokens_max,
             context_tokens: self.context_tokens,
         })
@@ -194,18 +206,19 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
 impl StoredTool {
     /// Converts a tool for storage.
     pub fn of(tool: &ModelTool) -> Self {
-        let ModelTool { name, description, input_schema } = tool;
+        let ModelTool { name, description, input_schema, strict } = tool;
         Self {
             name: name.clone(),
             description: description.clone(),
             input_schema: input_schema.as_ref().clone(),
+            strict: *strict,
         }
     }
 
     /// Restores the tool.
     pub fn into_tool(self) -> ModelTool {
-        let Self { name, description, input_schema } = self;
-        ModelTool { name, description, input_schema: Arc::new(input_schema) }
+        let Self { name, description, input_schema, strict } = self;
+        ModelTool { name, description, input_schema: Arc::new(input_schema), strict }
     }
 }
 

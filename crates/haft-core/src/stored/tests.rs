@@ -11,8 +11,8 @@ use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_event::{ModelEvent, PartDelta, PartStart};
 use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
 use crate::model_request::{
-    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, SamplingParameters,
-    ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ReasoningSummary,
+    SamplingParameters, ToolChoice, Verbosity,
 };
 use crate::tool::CallId;
 
@@ -27,7 +27,12 @@ fn conversation(texts: &[&str]) -> Arc<Conversation> {
 /// Returns a request that uses most features.
 fn everything(texts: &[&str]) -> ModelRequest {
     let schema = Arc::new(json!({"type": "object"}));
-    let tool = ModelTool { name: "t".into(), description: "d".into(), input_schema: Arc::clone(&schema) };
+    let tool = ModelTool {
+        name: "t".into(),
+        description: "d".into(),
+        input_schema: Arc::clone(&schema),
+        strict: true,
+    };
     ModelRequest {
         system: "be brief".into(),
         tools: [tool].into(),
@@ -42,6 +47,8 @@ fn everything(texts: &[&str]) -> ModelRequest {
             ..SamplingParameters::default()
         },
         reasoning: Some(ReasoningEffort::Highest),
+        reasoning_summary: Some(ReasoningSummary::Detailed),
+        verbosity: Some(Verbosity::High),
         output_tokens_max: Some(7),
         context_tokens: Some(9),
         ..ModelRequest::new("m", conversation(texts))

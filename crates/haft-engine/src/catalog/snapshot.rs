@@ -292,6 +292,7 @@ impl CatalogEntry {
             name: self.exposed.as_str().to_owned(),
             description: self.definition().description.clone(),
             input_schema: self.input_schema(),
+            strict: false,
         }
     }
 

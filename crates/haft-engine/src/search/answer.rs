@@ -165,6 +165,7 @@ mod tests {
                 name: name.into(),
                 description: "Does one thing to another. ".repeat(40),
                 input_schema: Arc::new(schema),
+                strict: false,
             },
             source: name.split("__").next().unwrap().into(),
             is_shown: false,

@@ -71,8 +71,12 @@ fn digest_of(media: &Media) -> String {
 
 pub(super) fn tools(tools: &[ModelTool]) -> Value {
     let one = |tool: &ModelTool| {
-        let ModelTool { name, description, input_schema } = tool;
-        (name.clone(), json!({ "description": scrub(description), "schema": scrubbed(input_schema) }))
+        let ModelTool { name, description, input_schema, strict } = tool;
+        let mut normal = json!({ "description": scrub(description), "schema": scrubbed(input_schema) });
+        if *strict {
+            normal["strict"] = true.into();
+        }
+        (name.clone(), normal)
     };
     Value::Object(tools.iter().map(one).collect())
 }
@@ -92,7 +96,7 @@ fn scrubbed(value: &Value) -> Value {
 /// Returns every setting of the request, without messages and tools.
 pub(super) fn settings(request: &ModelRequest) -> Value {
     let sampling = &request.sampling;
-    json!({
+    let mut settings = json!({
         "tool_choice": choice(&request.tool_choice),
         "parallel_calls": request.parallel_calls == ParallelCalls::Allowed,
         "output": match &request.output {
@@ -110,7 +114,15 @@ pub(super) fn settings(request: &ModelRequest) -> Value {
         "reasoning": request.reasoning.map(effort),
         "output_tokens_max": request.output_tokens_max,
         "context_tokens": request.context_tokens,
-    })
+    });
+    // Recordings of earlier versions do not have these settings.
+    if let Some(summary) = request.reasoning_summary {
+        settings["reasoning_summary"] = summary.name().into();
+    }
+    if let Some(verbosity) = request.verbosity {
+        settings["verbosity"] = verbosity.name().into();
+    }
+    settings
 }
 
 fn choice(choice: &ToolChoice) -> Value {

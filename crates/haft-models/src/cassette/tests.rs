@@ -64,7 +64,12 @@ fn match_digest_ignores_system_text_model_dates_paths_and_call_ids() {
 #[test]
 fn match_digest_changes_with_messages_tools_and_options() {
     let plain = request([Message::user("hi")]);
-    let tool = ModelTool { name: "t".into(), description: "d".into(), input_schema: Arc::new(json!({})) };
+    let tool = ModelTool {
+        name: "t".into(),
+        description: "d".into(),
+        input_schema: Arc::new(json!({})),
+        strict: false,
+    };
     let others = [
         request([Message::user("ho")]),
         request([Message::user("hi"), Message::user("hi")]),

@@ -212,6 +212,7 @@ mod tests {
             name: "shell".into(),
             description: "runs".into(),
             input_schema: Arc::new(json!({"type": "object"})),
+            strict: false,
         }
     }
 

@@ -264,7 +264,12 @@ async fn command_of_a_cancelled_run_ends_within_seconds() {
 }
 
 fn tool() -> ModelTool {
-    ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::new(json!({})) }
+    ModelTool {
+        name: "t".into(),
+        description: String::new(),
+        input_schema: Arc::new(json!({})),
+        strict: false,
+    }
 }
 
 #[test]

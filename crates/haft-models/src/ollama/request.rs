@@ -11,7 +11,7 @@ use crate::encode_memo::{EncodeMemo, EncodedTail, Encoder};
 use crate::json_text::{self, ObjectWriter};
 use crate::model_data::sizes_of;
 use crate::object_arguments::object_json;
-use crate::openai_chat::write_tools;
+use crate::openai_chat::{StrictField, write_tools};
 use crate::schema::{self, SchemaDialect};
 use crate::wire::{DecodeContext, EncodedRequest};
 use crate::{call_id, media};
@@ -100,7 +100,7 @@ impl Encoder for OllamaEncoder {
     }
 
     fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
-        write_tools(tools, SchemaDialect::Ollama)
+        write_tools(tools, SchemaDialect::Ollama, StrictField::Omitted)
     }
 }
 

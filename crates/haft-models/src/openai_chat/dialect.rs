@@ -185,18 +185,61 @@ const EFFORT_OFF: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::EffortOff,
     instead: "haft does not send this setting; the model decides",
 };
+const SUMMARY: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::ReasoningSummary,
+    instead: "haft does not send this setting",
+};
+const VERBOSITY: UnsupportedFeature =
+    UnsupportedFeature { feature: RequestFeature::Verbosity, instead: "haft does not send this setting" };
+const STRICT: UnsupportedFeature = UnsupportedFeature {
+    feature: RequestFeature::StrictTools,
+    instead: "haft does not send this setting; the arguments may not follow the schema",
+};
 const SCHEMA: UnsupportedFeature = UnsupportedFeature {
     feature: RequestFeature::OutputSchema,
     instead: "haft requests any JSON and puts the schema into the system prompt",
 };
 
 const OPENAI_UNSUPPORTED: &[UnsupportedFeature] =
-    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT];
-const COMPATIBLE_UNSUPPORTED: &[UnsupportedFeature] =
-    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT, ALLOWED];
-const OPENROUTER_UNSUPPORTED: &[UnsupportedFeature] =
-    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, CONTEXT, ALLOWED];
-const VLLM_UNSUPPORTED: &[UnsupportedFeature] = OPENROUTER_UNSUPPORTED;
+    &[ERROR_PREFIX, REPLY_IMAGE, REPLY_AUDIO, AUDIO_URL, FILE_URL, ASSISTANT_MEDIA, TOP_K, CONTEXT, SUMMARY];
+const COMPATIBLE_UNSUPPORTED: &[UnsupportedFeature] = &[
+    ERROR_PREFIX,
+    REPLY_IMAGE,
+    REPLY_AUDIO,
+    AUDIO_URL,
+    FILE_URL,
+    ASSISTANT_MEDIA,
+    TOP_K,
+    CONTEXT,
+    ALLOWED,
+    SUMMARY,
+    VERBOSITY,
+    STRICT,
+];
+const OPENROUTER_UNSUPPORTED: &[UnsupportedFeature] = &[
+    ERROR_PREFIX,
+    REPLY_IMAGE,
+    REPLY_AUDIO,
+    AUDIO_URL,
+    FILE_URL,
+    ASSISTANT_MEDIA,
+    CONTEXT,
+    ALLOWED,
+    SUMMARY,
+];
+const VLLM_UNSUPPORTED: &[UnsupportedFeature] = &[
+    ERROR_PREFIX,
+    REPLY_IMAGE,
+    REPLY_AUDIO,
+    AUDIO_URL,
+    FILE_URL,
+    ASSISTANT_MEDIA,
+    CONTEXT,
+    ALLOWED,
+    SUMMARY,
+    VERBOSITY,
+    STRICT,
+];
 const NO_EFFORT_UNSUPPORTED: &[UnsupportedFeature] = &[
     ERROR_PREFIX,
     REPLY_IMAGE,
@@ -209,6 +252,9 @@ const NO_EFFORT_UNSUPPORTED: &[UnsupportedFeature] = &[
     ALLOWED,
     EFFORT,
     EFFORT_OFF,
+    SUMMARY,
+    VERBOSITY,
+    STRICT,
 ];
 
 const DEEPSEEK_UNSUPPORTED: &[UnsupportedFeature] = &[
@@ -223,6 +269,9 @@ const DEEPSEEK_UNSUPPORTED: &[UnsupportedFeature] = &[
     ALLOWED,
     EFFORT,
     EFFORT_OFF,
+    SUMMARY,
+    VERBOSITY,
+    STRICT,
     SCHEMA,
 ];
 

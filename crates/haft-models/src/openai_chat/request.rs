@@ -7,7 +7,7 @@ use haft_core::conversation::{
 };
 use haft_core::model_request::{
     ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, SamplingParameters,
-    ToolChoice,
+    ToolChoice, Verbosity,
 };
 use haft_core::tool::ToolCall;
 
@@ -43,6 +43,8 @@ pub(super) fn encode(
         write_output(dialect, body, &request.output);
         write_sampling(dialect, body, &request.sampling);
         write_effort(dialect, body, request.reasoning);
+        let verbosity = request.verbosity.filter(|_| dialect.says(RequestFeature::Verbosity));
+        body.put_some("verbosity", verbosity.map(Verbosity::name));
         body.put_some(dialect.output_tokens_key, request.output_tokens_max.as_ref());
         write_delivery(dialect, body, delivery);
     });
@@ -82,7 +84,9 @@ impl Encoder for Dialect {
     }
 
     fn tools(&self, tools: &[ModelTool], _: &[ModelTool]) -> Vec<u8> {
-        write_tools(tools, SchemaDialect::Json)
+        let strict =
+            if self.says(RequestFeature::StrictTools) { StrictField::Sent } else { StrictField::Omitted };
+        write_tools(tools, SchemaDialect::Json, strict)
     }
 }
 
@@ -322,8 +326,15 @@ fn write_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart
     }
 }
 
+/// Selects whether a server gets the field `strict` of functions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StrictField {
+    Sent,
+    Omitted,
+}
+
 /// Writes the tools as functions, in the format that Ollama uses too.
-pub(crate) fn write_tools(tools: &[ModelTool], dialect: SchemaDialect) -> Vec<u8> {
+pub(crate) fn write_tools(tools: &[ModelTool], dialect: SchemaDialect, strict: StrictField) -> Vec<u8> {
     let mut out = Vec::new();
     json_text::array(&mut out, |list| {
         for tool in tools {
@@ -333,6 +344,9 @@ pub(crate) fn write_tools(tools: &[ModelTool], dialect: SchemaDialect) -> Vec<u8
                     function.put("name", &tool.name);
                     function.put("description", &tool.description);
                     function.put("parameters", &schema::downgrade(&tool.input_schema, dialect).schema);
+                    if tool.strict && strict == StrictField::Sent {
+                        function.put("strict", &true);
+                    }
                 });
             });
         }

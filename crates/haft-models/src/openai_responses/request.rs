@@ -5,7 +5,8 @@ use haft_core::conversation::{
 };
 use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::model_request::{
-    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ReasoningSummary,
+    ToolChoice, Verbosity,
 };
 use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::tool::ToolCall;
@@ -43,8 +44,8 @@ pub(super) fn encode(
             body.raw("tools", recalled.tools);
             write_choice(body, request);
         }
-        write_output(body, &request.output);
-        write_reasoning(body, request.reasoning);
+        write_output(body, &request.output, request.verbosity);
+        write_reasoning(body, request.reasoning, request.reasoning_summary);
         body.put_some("temperature", request.sampling.temperature.as_ref());
         body.put_some("top_p", request.sampling.top_p.as_ref());
         body.put_some("max_output_tokens", request.output_tokens_max.as_ref());
@@ -125,8 +126,8 @@ fn write_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
     entry.put("name", &tool.name);
     entry.put("description", &tool.description);
     entry.put("parameters", &schema::downgrade(&tool.input_schema, SchemaDialect::Json).schema);
-    // Turn strict mode off: it is the default of this API, and it changes the schema of a tool's arguments.
-    entry.put("strict", &false);
+    // Turn strict mode off unless the caller wants it: it is the default of this API, and it rejects many schemas.
+    entry.put("strict", &tool.strict);
 }
 
 fn write_search_tool(entry: &mut ObjectWriter<'_>, tool: &ModelTool) {
@@ -476,29 +477,37 @@ fn write_choice(body: &mut ObjectWriter<'_>, request: &ModelRequest) {
     }
 }
 
-fn write_output(body: &mut ObjectWriter<'_>, output: &OutputShape) {
-    match output {
-        OutputShape::Text => {}
-        OutputShape::Json => {
-            body.object("text", |text| text.object("format", |format| format.put("type", "json_object")));
-        }
-        OutputShape::Schema { name, schema } => body.object("text", |text| {
-            text.object("format", |format| {
+fn write_output(body: &mut ObjectWriter<'_>, output: &OutputShape, verbosity: Option<Verbosity>) {
+    if *output == OutputShape::Text && verbosity.is_none() {
+        return;
+    }
+    body.object("text", |text| {
+        match output {
+            OutputShape::Text => {}
+            OutputShape::Json => text.object("format", |format| format.put("type", "json_object")),
+            OutputShape::Schema { name, schema } => text.object("format", |format| {
                 format.put("type", "json_schema");
                 format.put("name", name);
                 format.put("strict", &true);
                 format.put("schema", &schema::downgrade(schema, SchemaDialect::OpenaiStrict).schema);
-            });
-        }),
-    }
+            }),
+        }
+        text.put_some("verbosity", verbosity.map(Verbosity::name));
+    });
 }
 
-fn write_reasoning(body: &mut ObjectWriter<'_>, effort: Option<ReasoningEffort>) {
-    let Some(effort) = effort else { return };
+fn write_reasoning(
+    body: &mut ObjectWriter<'_>,
+    effort: Option<ReasoningEffort>,
+    summary: Option<ReasoningSummary>,
+) {
+    if effort.is_none() && summary.is_none() {
+        return;
+    }
     body.object("reasoning", |reasoning| {
-        reasoning.put("effort", effort_name(effort));
-        if effort != ReasoningEffort::Off {
-            reasoning.put("summary", "auto");
+        reasoning.put_some("effort", effort.map(effort_name));
+        if effort != Some(ReasoningEffort::Off) {
+            reasoning.put("summary", summary.unwrap_or(ReasoningSummary::Auto).name());
         }
     });
 }

@@ -93,8 +93,12 @@ fn tools_calls_and_replies_are_rewritten_as_prompt_text() {
     conversation.push(Message::tool(vec![ToolReply::error(&call, "no such file")])).unwrap();
     let mut request = ModelRequest::new("m", Arc::new(conversation.clone()));
     request.system = "Be brief.".into();
-    let tool =
-        ModelTool { name: "read".into(), description: "Reads.".into(), input_schema: Arc::new(json!({})) };
+    let tool = ModelTool {
+        name: "read".into(),
+        description: "Reads.".into(),
+        input_schema: Arc::new(json!({})),
+        strict: false,
+    };
     request.tools = Arc::new([tool]);
     let mut prompted = PromptedConversation::default();
     let first = prompted.rewrite(&request).unwrap();

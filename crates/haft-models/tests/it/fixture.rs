@@ -99,6 +99,7 @@ pub(crate) fn tools() -> Arc<[ModelTool]> {
         name: name.into(),
         description: description.into(),
         input_schema: Arc::new(schema),
+        strict: false,
     };
     Arc::new([tool("read", "Reads a file.", read), tool("now", "Tells the time.", json!({}))])
 }

@@ -7,7 +7,8 @@ use haft_core::conversation::{
     Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply,
 };
 use haft_core::model_request::{
-    ModelRequest, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ReasoningSummary,
+    ToolChoice, Verbosity,
 };
 use haft_core::output::OutputContent;
 use haft_models::{EncodeMemo, ReplyDelivery};
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{call, calls, decode, request, tests_folder, tools, user, wire};
 
-pub(crate) const CASES: [&str; 14] = [
+pub(crate) const CASES: [&str; 15] = [
     "text",
     "system",
     "tools",
@@ -30,6 +31,7 @@ pub(crate) const CASES: [&str; 14] = [
     "reasoning",
     "structured",
     "sampling",
+    "answer_settings",
 ];
 
 pub(crate) fn case(name: &str, format: ModelApiFormat) -> ModelRequest {
@@ -106,6 +108,19 @@ pub(crate) fn case(name: &str, format: ModelApiFormat) -> ModelRequest {
             request.sampling.top_k = Some(40);
             request.sampling.stop = vec!["END".into()];
             request.output_tokens_max = Some(100);
+            request
+        }
+        "answer_settings" => {
+            let mut request = request([ask()]);
+            let schema = json!({
+                "type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"],
+                "additionalProperties": false,
+            });
+            let (name, description) = ("look".into(), "Looks at a file.".into());
+            let strict = ModelTool { name, description, input_schema: Arc::new(schema), strict: true };
+            request.tools = Arc::new([strict]);
+            request.reasoning_summary = Some(ReasoningSummary::Detailed);
+            request.verbosity = Some(Verbosity::Low);
             request
         }
         other => panic!("no such case: {other}"),

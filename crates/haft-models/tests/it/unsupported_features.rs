@@ -4,7 +4,8 @@ use haft_core::conversation::{
     Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply,
 };
 use haft_core::model_request::{
-    ModelRequest, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ToolChoice,
+    ModelRequest, ModelTool, MustCall, OutputShape, ParallelCalls, ReasoningEffort, ReasoningSummary,
+    ToolChoice, Verbosity,
 };
 use haft_core::output::OutputContent;
 use haft_models::WireFormat;
@@ -70,6 +71,14 @@ fn pair(feature: RequestFeature) -> (ModelRequest, ModelRequest) {
         RequestFeature::StopSequences => changed(|request| request.sampling.stop = vec!["END".into()]),
         RequestFeature::EffortOff => changed(|request| request.reasoning = Some(ReasoningEffort::Off)),
         RequestFeature::Effort => changed(|request| request.reasoning = Some(ReasoningEffort::High)),
+        RequestFeature::ReasoningSummary => {
+            changed(|request| request.reasoning_summary = Some(ReasoningSummary::Detailed))
+        }
+        RequestFeature::Verbosity => changed(|request| request.verbosity = Some(Verbosity::Low)),
+        RequestFeature::StrictTools => changed(|request| {
+            let strict = |tool: &ModelTool| ModelTool { strict: true, ..tool.clone() };
+            request.tools = request.tools.iter().map(strict).collect();
+        }),
         RequestFeature::OutputTokensMax => changed(|request| request.output_tokens_max = Some(77)),
         RequestFeature::ContextTokens => changed(|request| request.context_tokens = Some(77_777)),
     }

@@ -190,6 +190,7 @@ pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool
         name: function.name.clone(),
         description: function.description.clone(),
         input_schema: Arc::clone(&function.parameters),
+        strict: function.strict,
     };
     tools.iter().filter(hidden).cloned().chain(functions.iter().map(shown)).collect()
 }

@@ -460,6 +460,8 @@ impl PreparedAgent {
             tools,
             sampling: asking.sampling.clone(),
             reasoning: asking.effort,
+            reasoning_summary: asking.reasoning_summary,
+            verbosity: asking.verbosity,
             parallel_calls: asking.parallel_calls,
             output_tokens_max: asking.output_tokens_max,
             context_tokens: asking.context_tokens,

@@ -192,6 +192,8 @@ struct StoredFunction {
     name: String,
     description: String,
     parameters: Value,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    strict: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -491,13 +493,13 @@ impl SpecToolChoice {
 
 impl StoredFunction {
     fn of(function: &FunctionTool) -> Self {
-        let FunctionTool { name, description, parameters } = function.clone();
-        Self { name, description, parameters: Value::clone(&parameters) }
+        let FunctionTool { name, description, parameters, strict } = function.clone();
+        Self { name, description, parameters: Value::clone(&parameters), strict }
     }
 
     fn into_function(self) -> FunctionTool {
-        let Self { name, description, parameters } = self;
-        FunctionTool { name, description, parameters: Arc::new(parameters) }
+        let Self { name, description, parameters, strict } = self;
+        FunctionTool { name, description, parameters: Arc::new(parameters), strict }
     }
 }
 

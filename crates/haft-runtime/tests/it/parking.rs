@@ -350,6 +350,7 @@ fn weather() -> FunctionTool {
         name: "weather".into(),
         description: "The weather of a town.".into(),
         parameters: Arc::new(json!({"type": "object", "properties": {"town": {"type": "string"}}})),
+        strict: false,
     }
 }
 

@@ -116,7 +116,7 @@ fn describe_tool() -> ModelTool {
     let schema = json!({"type": "object", "properties": {"names": names}, "required": ["names"]});
     let description =
         format!("Returns the whole definitions of tools that `{TOOL_SEARCH}` found, with their schemas.");
-    ModelTool { name: TOOL_DESCRIBE.into(), description, input_schema: Arc::new(schema) }
+    ModelTool { name: TOOL_DESCRIBE.into(), description, input_schema: Arc::new(schema), strict: false }
 }
 
 /// Returns the definitions that a call asks for, as a JSON array. The error is written for the model.

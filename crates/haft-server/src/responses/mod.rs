@@ -12,6 +12,7 @@ mod fold;
 mod foreground;
 mod items;
 mod live;
+mod model_settings;
 mod object;
 mod replayed_events;
 mod request;
@@ -101,6 +102,7 @@ pub(crate) async fn create(
     request.digest = digest;
     request.own_events = own_events(&headers)?;
     request.trace = trace_context(&headers);
+    model_settings::warn_of_unsupported(&state, &mut request);
     let warnings = request.warnings.join("; ");
     let mut response = match key {
         None if request.background => detached(&state, &caller, request, new_id()).await?,

@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use haft_core::trace_context::TraceContext;
 use haft_core::validate::Schema;
+use haft_runtime::models::RequestFeature;
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
 use super::items::InputItem;
+use super::model_settings::ModelSetting;
 use super::object::OwnEvents;
 use super::requested_servers;
 use super::tool_choice::{self, RequestedChoice};
@@ -68,12 +70,16 @@ pub(crate) struct CreateRequest {
     pub(crate) echo: Map<String, Value>,
     /// Warnings for the caller about parts of the request that have no effect.
     pub(crate) warnings: Vec<String>,
+    /// The settings that have no effect with some models. They become warnings when the model is known.
+    pub(crate) model_settings: Vec<ModelSetting>,
     /// The names of the fields that the server does not know.
     pub(crate) unknown_fields: Vec<String>,
     /// The span of the client, from the headers of the request.
     pub(crate) trace: Option<TraceContext>,
     /// The warnings that are also items of the output: either all warnings, or none.
     pub(crate) shown_warnings: Vec<String>,
+    /// True if warnings are also items of the output.
+    pub(crate) shows_warnings: bool,
     pub(crate) padding: DeltaPadding,
     pub(crate) sealing: TurnSealing,
     /// `None` if the request does not set it.
@@ -121,6 +127,10 @@ pub(crate) struct ModelFields {
     pub(crate) parallel_tool_calls: Option<bool>,
     /// The reasoning effort, with the name that agent files use.
     pub(crate) effort: Option<&'static str>,
+    /// The reasoning summary, with the name that agent files use.
+    pub(crate) summary: Option<&'static str>,
+    /// The verbosity, with the name that agent files use.
+    pub(crate) verbosity: Option<&'static str>,
 }
 
 /// Limits of one run. Each can only lower the limit of its agent.
@@ -145,7 +155,7 @@ pub(crate) enum TextFormat {
 /// Parses the body of a request.
 pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiError> {
     let mut echo = defaults();
-    let mut warnings = Vec::new();
+    let (mut warnings, mut settings) = (Vec::new(), Vec::new());
     let mut take = |name: &'static str| RequestField::new(name, body.remove(name));
     let (input, input_items) = input(take("input"))?;
     let previous_response_id = take("previous_response_id").text()?;
@@ -153,12 +163,12 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     let instructions = take("instructions").text()?;
     let written_tools = take("tools");
     echo_tools(&written_tools, &mut echo);
-    let tools = tools::parse(&written_tools, &mut warnings)?;
+    let tools = tools::parse(&written_tools, &mut warnings, &mut settings)?;
     let choice = (take("tool_choice"), take("allowed_tools"), take("forced_tool"));
     let tool_choice = tool_choice::parse(&choice.0, &choice.1, &choice.2, &mut warnings)?;
     echo.insert("tool_choice".into(), tool_choice.wire());
-    let format = text(&take("text"), &mut echo, &mut warnings)?;
-    let parameters = parameters(&mut take, &mut echo, &mut warnings)?;
+    let (format, verbosity) = text(&take("text"), &mut echo, &mut settings)?;
+    let parameters = ModelFields { verbosity, ..parameters(&mut take, &mut echo, &mut settings)? };
     refuse_unsupported(&mut take, &mut echo)?;
     copied(&mut take, &mut echo)?;
     let truncation = truncation(&take("truncation"), &mut echo)?;
@@ -201,9 +211,11 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         background,
         echo,
         warnings,
+        model_settings: settings,
         unknown_fields,
         trace: None,
         shown_warnings,
+        shows_warnings: included.warnings,
         padding,
         sealing: included.sealing,
         truncation,
@@ -385,13 +397,15 @@ fn complete_format(format: &mut Value) {
 fn text(
     field: &RequestField,
     echo: &mut Map<String, Value>,
-    warnings: &mut Vec<String>,
-) -> Result<TextFormat, ApiError> {
-    let Some(object) = field.object()? else { return Ok(TextFormat::Text) };
+    settings: &mut Vec<ModelSetting>,
+) -> Result<(TextFormat, Option<&'static str>), ApiError> {
+    let Some(object) = field.object()? else { return Ok((TextFormat::Text, None)) };
     let verbosity = RequestField::new("text.verbosity", object.get("verbosity").cloned());
+    let verbosity = verbosity.word(&["low", "medium", "high"])?;
     // `medium` is the default of every model that has this setting.
-    if let Some(word @ ("low" | "high")) = verbosity.word(&["low", "medium", "high"])? {
-        warnings.push(format!("`text.verbosity` has no effect; the server ignored the value `{word}`"));
+    if let Some(word @ ("low" | "high")) = verbosity {
+        let warning = format!("`text.verbosity` has no effect; the server ignored the value `{word}`");
+        settings.push(ModelSetting { feature: RequestFeature::Verbosity, warning });
     }
     let mut shown = object.clone();
     shown.entry("format").or_insert_with(|| json!({"type": "text"}));
@@ -419,13 +433,13 @@ fn text(
     };
     complete_format(&mut shown["format"]);
     echo.insert("text".into(), Value::Object(shown));
-    Ok(parsed)
+    Ok((parsed, verbosity))
 }
 
 fn parameters(
     take: &mut dyn FnMut(&'static str) -> RequestField,
     echo: &mut Map<String, Value>,
-    warnings: &mut Vec<String>,
+    settings: &mut Vec<ModelSetting>,
 ) -> Result<ModelFields, ApiError> {
     let temperature = take("temperature").number(0.0, 2.0)?;
     let top_p = take("top_p").number(0.0, 1.0)?;
@@ -433,20 +447,14 @@ fn parameters(
     let max_tool_calls = take("max_tool_calls").count(1)?;
     let parallel_tool_calls = take("parallel_tool_calls").boolean()?;
     let reasoning = take("reasoning");
-    let effort = match reasoning.object()? {
-        None => None,
+    let (effort, summary) = match reasoning.object()? {
+        None => (None, None),
         Some(object) => {
-            let written = RequestField::new("reasoning.effort", object.get("effort").cloned());
-            let summary = RequestField::new("reasoning.summary", object.get("summary").cloned());
-            // haft asks a model that has summaries for `auto`.
-            if let Some(word @ ("concise" | "detailed")) = summary.word(&["concise", "detailed", "auto"])? {
-                warnings.push(format!(
-                    "`reasoning.summary` has no effect; the server ignored the value `{word}`"
-                ));
-            }
             let (effort, summary) = (object.get("effort"), object.get("summary"));
             echo.insert("reasoning".into(), json!({"effort": effort, "summary": summary}));
-            written.word(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])?
+            let effort = RequestField::new("reasoning.effort", effort.cloned());
+            let effort = effort.word(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])?;
+            (effort, reasoning_summary(summary, settings)?)
         }
     };
     let shown = [
@@ -464,7 +472,30 @@ fn parameters(
         "xhigh" | "max" => "highest",
         other => other,
     });
-    Ok(ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort })
+    Ok(ModelFields {
+        temperature,
+        top_p,
+        max_output_tokens,
+        max_tool_calls,
+        parallel_tool_calls,
+        effort,
+        summary,
+        verbosity: None,
+    })
+}
+
+fn reasoning_summary(
+    written: Option<&Value>,
+    settings: &mut Vec<ModelSetting>,
+) -> Result<Option<&'static str>, ApiError> {
+    let summary = RequestField::new("reasoning.summary", written.cloned());
+    let summary = summary.word(&["concise", "detailed", "auto"])?;
+    // haft asks a model that has summaries for `auto`.
+    if let Some(word @ ("concise" | "detailed")) = summary {
+        let warning = format!("`reasoning.summary` has no effect; the server ignored the value `{word}`");
+        settings.push(ModelSetting { feature: RequestFeature::ReasoningSummary, warning });
+    }
+    Ok(summary)
 }
 
 /// Refuses fields that would change the answer and that haft cannot pass on to the model. If haft ignored them, the
@@ -639,17 +670,22 @@ mod tests {
         };
         check(json!({"input": "x", "include": ["web_search_call.results"]}), "web_search_call.results");
         check(json!({"input": "x", "service_tier": "flex"}), "flex");
-        check(json!({"input": "x", "text": {"verbosity": "low"}}), "text.verbosity");
-        check(json!({"input": "x", "reasoning": {"summary": "detailed"}}), "reasoning.summary");
+        let with_some_models = |body: Value, expected: &str| {
+            let request = parse_value(body.clone()).unwrap();
+            assert!(request.model_settings[0].warning.contains(expected), "{body}");
+        };
+        with_some_models(json!({"input": "x", "text": {"verbosity": "low"}}), "text.verbosity");
+        with_some_models(json!({"input": "x", "reasoning": {"summary": "detailed"}}), "reasoning.summary");
         let strict = json!({"type": "function", "name": "f", "strict": true});
-        check(json!({"input": "x", "tools": [strict]}), "tools[0].strict");
+        with_some_models(json!({"input": "x", "tools": [strict]}), "tools[0].strict");
         let nested = json!({"type": "function", "function": {"name": "f", "strict": true}});
-        check(json!({"input": "x", "tools": [nested]}), "tools[0].function.strict");
+        with_some_models(json!({"input": "x", "tools": [nested]}), "tools[0].function.strict");
         let usual = json!({
             "input": "x", "text": {"verbosity": "medium"}, "reasoning": {"summary": "auto"},
             "tools": [{"type": "function", "name": "f", "strict": false}],
         });
-        assert_eq!(parse_value(usual).unwrap().warnings, [] as [String; 0]);
+        let usual = parse_value(usual).unwrap();
+        assert_eq!((usual.warnings.len(), usual.model_settings.len()), (0, 0));
         let quiet =
             json!({"input": "x", "service_tier": "auto", "stream_options": {"include_obfuscation": true}});
         let request = parse_value(quiet).unwrap();

@@ -135,7 +135,7 @@ pub(crate) enum ModelTarget {
     Route,
 }
 
-fn target(state: &ServerState, request: &CreateRequest) -> Result<ModelTarget, ApiError> {
+pub(super) fn target(state: &ServerState, request: &CreateRequest) -> Result<ModelTarget, ApiError> {
     let Some(name) = request.model.as_deref() else {
         let has_default = state.runtime.config().models.default.is_some();
         let missing =
@@ -325,8 +325,16 @@ fn schema(request: &CreateRequest) -> Option<Arc<Value>> {
 }
 
 fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncation) -> Vec<AgentOverride> {
-    let ModelFields { temperature, top_p, max_output_tokens, max_tool_calls, parallel_tool_calls, effort } =
-        parameters;
+    let ModelFields {
+        temperature,
+        top_p,
+        max_output_tokens,
+        max_tool_calls,
+        parallel_tool_calls,
+        effort,
+        summary,
+        verbosity,
+    } = parameters;
     let mut all = vec![
         ("temperature", temperature.map(Value::from)),
         ("topP", top_p.map(Value::from)),
@@ -334,6 +342,8 @@ fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncati
         ("maxToolCalls", max_tool_calls.map(Value::from)),
         ("parallelToolCalls", parallel_tool_calls.map(Value::from)),
         ("reasoning", effort.map(Value::from)),
+        ("reasoningSummary", summary.map(Value::from)),
+        ("verbosity", verbosity.map(Value::from)),
     ];
     if truncation == Truncation::Disabled {
         all.push(("compaction", Some("off".into())));

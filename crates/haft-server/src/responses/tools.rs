@@ -5,10 +5,12 @@ use std::sync::Arc;
 use haft_core::glob::ToolGlob;
 use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_core::run::caller_approvals::{CallerApproval, ToolSelector};
+use haft_runtime::models::RequestFeature;
 use haft_runtime::spec::FunctionTool;
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
+use super::model_settings::ModelSetting;
 use super::requested_servers::{self, NamedServer};
 use super::tool_origin::{identity_name, identity_pattern, mcp_selection};
 use crate::error::ApiError;
@@ -100,7 +102,11 @@ impl ServerTool {
     }
 }
 
-pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<RequestTools, ApiError> {
+pub(crate) fn parse(
+    field: &RequestField,
+    warnings: &mut Vec<String>,
+    settings: &mut Vec<ModelSetting>,
+) -> Result<RequestTools, ApiError> {
     let mut tools = RequestTools::default();
     let Some(written) = field.array()? else { return Ok(tools) };
     if written.len() > TOOLS_MAX {
@@ -116,7 +122,7 @@ pub(crate) fn parse(field: &RequestField, warnings: &mut Vec<String>) -> Result<
         };
         let kind = required(&path, tool, "type")?;
         match kind.as_str() {
-            "function" => tools.functions.push(function(&path, tool, &tools.functions, warnings)?),
+            "function" => tools.functions.push(function(&path, tool, &tools.functions, settings)?),
             "mcp" => {
                 let tool = mcp(&path, tool)?;
                 check_new_label(&path, &tool, &tools.server)?;
@@ -167,7 +173,7 @@ fn function(
     path: &str,
     tool: &Map<String, Value>,
     before: &[FunctionTool],
-    warnings: &mut Vec<String>,
+    settings: &mut Vec<ModelSetting>,
 ) -> Result<FunctionTool, ApiError> {
     // The Chat Completions API nests the function in an object; many clients send this form.
     let nested = tool.get("function").and_then(Value::as_object);
@@ -181,10 +187,13 @@ fn function(
     if before.iter().any(|other| other.name == name) {
         return Err(invalid(param, format!("`tools` has two functions with the name `{name}`")));
     }
-    if RequestField::new(format!("{path}.strict"), tool.get("strict").cloned()).boolean()? == Some(true) {
+    let strict = RequestField::new(format!("{path}.strict"), tool.get("strict").cloned());
+    let strict = strict.boolean()?.unwrap_or(false);
+    if strict {
         // haft checks the arguments of its own tools, but the client checks the arguments of its functions.
-        warnings
-            .push(format!("`{path}.strict` has no effect; the model may call `{name}` with other arguments"));
+        let warning =
+            format!("`{path}.strict` has no effect; the model may call `{name}` with other arguments");
+        settings.push(ModelSetting { feature: RequestFeature::StrictTools, warning });
     }
     let description = RequestField::new(format!("{path}.description"), tool.get("description").cloned());
     let parameters = RequestField::new(format!("{path}.parameters"), tool.get("parameters").cloned());
@@ -196,6 +205,7 @@ fn function(
         name,
         description: description.text()?.unwrap_or_default(),
         parameters: Arc::new(schema),
+        strict,
     })
 }
 

@@ -20,7 +20,7 @@ use super::object::OwnEvents;
 use super::request::CreateRequest;
 use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
 use super::warm_up::{WarmedResponse, warm_up};
-use super::{new_id, request, start};
+use super::{model_settings, new_id, request, start};
 use crate::accept::ConnectionSlot;
 use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
@@ -232,7 +232,8 @@ impl ResponseSocket {
     ) -> Result<StreamedResponse, (ApiError, Box<HeaderMap>)> {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
-            let request = CreateRequest { own_events: self.own_events, ..request? };
+            let mut request = CreateRequest { own_events: self.own_events, ..request? };
+            model_settings::warn_of_unsupported(&self.state, &mut request);
             // Box the future, because each of the futures around it would otherwise have its size.
             Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
         };

@@ -1,6 +1,6 @@
 //! The tools of a request: names of MCP servers, tool choices, and tools of the server.
 
-use haft_model_server::{Script, ScriptStep};
+use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_store::api_keys::KeyScope;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -234,9 +234,9 @@ fn allowed_tools_of_a_server_are_selected_by_their_effects() {
 
 #[test]
 fn settings_without_effect_are_named_in_the_warnings() {
-    let server = TestServer::start(Script::of([ScriptStep::text("x")]));
+    let (_model, server) = with_vllm(&Script::of([ScriptStep::text("x")]));
     let body = json!({
-        "model": "openai/m", "input": "x", "text": {"verbosity": "low"}, "reasoning": {"summary": "concise"},
+        "model": "vllm/m", "input": "x", "text": {"verbosity": "low"}, "reasoning": {"summary": "concise"},
         "tools": [{"type": "function", "name": "f", "strict": true}],
     });
     let reply = post(&server, &body);
@@ -247,4 +247,64 @@ fn settings_without_effect_are_named_in_the_warnings() {
     let tool = &reply.json()["tools"][0];
     assert_eq!((&tool["description"], &tool["parameters"]), (&Value::Null, &Value::Null));
     assert!(tool.as_object().unwrap().contains_key("description"), "{tool}");
+}
+
+/// Starts a server with a further model provider that supports few settings, and the model server of this provider.
+fn with_vllm(script: &Script) -> (ModelServer, TestServer) {
+    let model = ModelServer::start(script.clone()).unwrap();
+    let vllm = json!({"kind": "vllm", "baseUrl": format!("{}/v1", model.url())});
+    let config = json!({"models": {"default": "openai/m"}, "providers": {"vllm": vllm}});
+    (model, TestServer::configured(script.clone(), &config, &[]))
+}
+
+/// A function whose schema follows the rules of strict mode.
+fn strict_function() -> Value {
+    let schema = json!({
+        "type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"],
+        "additionalProperties": false,
+    });
+    json!({"type": "function", "name": "weather", "parameters": schema, "strict": true})
+}
+
+#[test]
+fn verbosity_summary_and_strict_reach_models_that_support_them() {
+    let body = json!({
+        "input": "x", "text": {"verbosity": "low"}, "reasoning": {"effort": "low", "summary": "detailed"},
+        "tools": [strict_function()], "include": ["haft.warnings"],
+    });
+    let rows = [
+        ("openai-responses/gpt-5", &[][..]),
+        ("openai/gpt-5", &["reasoning.summary"]),
+        ("vllm/m", &["tools[0].strict", "text.verbosity", "reasoning.summary"]),
+    ];
+    for (model, unsupported) in rows {
+        let (vllm, server) = with_vllm(&Script::of([ScriptStep::text("Hi.")]));
+        let mut body = body.clone();
+        body["model"] = model.into();
+        let reply = post(&server, &body);
+        let response = reply.json();
+        assert_eq!((reply.status, &response["status"]), (200, &json!("completed")), "{response}");
+        let header = reply.headers.get("haft-warnings").map_or("", |text| text.to_str().unwrap());
+        for field in ["tools[0].strict", "text.verbosity", "reasoning.summary"] {
+            assert_eq!(header.contains(field), unsupported.contains(&field), "{model}: {header}");
+        }
+        let shown =
+            response["output"].as_array().unwrap().iter().filter(|item| item["type"] == "haft:warning");
+        assert_eq!(shown.count(), unsupported.len(), "{response}");
+        assert_eq!(response["text"]["verbosity"], "low", "{response}");
+        assert_eq!(response["reasoning"], json!({"effort": "low", "summary": "detailed"}));
+        assert_eq!(response["tools"][0]["strict"], true, "{response}");
+        let requests = if model.starts_with("vllm") { vllm.requests() } else { server.model.requests() };
+        let sent = &requests[0].body;
+        let (verbosity, summary, strict) = if model.starts_with("openai-responses") {
+            (&sent["text"]["verbosity"], &sent["reasoning"]["summary"], &sent["tools"][0]["strict"])
+        } else {
+            (&sent["verbosity"], &Value::Null, &sent["tools"][0]["function"]["strict"])
+        };
+        let expected =
+            |field: &str, value: Value| if unsupported.contains(&field) { Value::Null } else { value };
+        assert_eq!(*verbosity, expected("text.verbosity", json!("low")), "{sent}");
+        assert_eq!(*summary, expected("reasoning.summary", json!("detailed")), "{sent}");
+        assert_eq!(*strict, expected("tools[0].strict", json!(true)), "{sent}");
+    }
 }

@@ -60,6 +60,7 @@ pub(super) fn request() -> ModelRequest {
         name: name.into(),
         description: String::new(),
         input_schema: Arc::new(json!({"type": "object"})),
+        strict: false,
     };
     let mut request = ModelRequest::new("m", Arc::new(conversation));
     request.tools = ["read", "write", "client"].map(tool).into();

@@ -86,6 +86,7 @@ fn unsupported_tool_choice_is_sent_as_text_to_the_model() {
         name: name.into(),
         description: String::new(),
         input_schema: Arc::new(json!({"type": "object"})),
+        strict: false,
     });
     let nothing = ChoiceSupport { none: false, required: false, named: false, allowed: false };
     let check = |choice: ToolChoice, support: ChoiceSupport, expected: ToolChoice, told: Option<&str>| {

@@ -94,6 +94,7 @@ async fn tool_with_an_invalid_schema_does_not_break_a_request() {
         name: format!("tool_{number}"),
         description: String::new(),
         input_schema: Arc::new(schema.clone()),
+        strict: false,
     };
     let tools: Arc<[ModelTool]> = schemas.iter().enumerate().map(named).collect();
     for format in ModelApiFormat::ALL {

@@ -30,6 +30,7 @@ fn spec() -> RunSpec {
             name: "f".into(),
             description: "d".into(),
             parameters: Arc::new(json!({"type": "object"})),
+            strict: true,
         }],
         approvals: vec![CallerApproval {
             tools: ToolGlob::new("docs__*").unwrap(),
