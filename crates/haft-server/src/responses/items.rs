@@ -27,7 +27,7 @@ pub(crate) enum InputItem {
     /// A call that a model made earlier.
     Call(ToolCall),
     /// The output of a call that the client ran.
-    Output { call: String, content: Vec<OutputContent> },
+    Output { call: String, output: FunctionOutput },
     /// A call that a server ran, with its result.
     Finished { call: ToolCall, output: String, is_error: bool },
     /// The answer to an approval request.
@@ -40,6 +40,15 @@ pub(crate) enum InputItem {
     Sealed(String),
     /// An item that the model does not need: reasoning of another turn, or a list of tools.
     Dropped,
+}
+
+/// The output of a function.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct FunctionOutput {
+    content: Vec<OutputContent>,
+    /// The images by URL and the files. They become parts of a user message after the replies, because most model
+    /// providers accept such parts only in user messages.
+    attachments: Vec<MessagePart>,
 }
 
 impl InputItem {
@@ -63,7 +72,7 @@ impl InputItem {
             }
             "function_call_output" => Ok(Self::Output {
                 call: call_id(path, item, "call_id")?,
-                content: output(&format!("{path}.output"), item.get("output"))?,
+                output: FunctionOutput::parse(&format!("{path}.output"), item.get("output"))?,
             }),
             "mcp_call" => {
                 let label = required(path, item, "server_label")?;
@@ -192,6 +201,10 @@ fn image(path: &str, part: &Map<String, Value>) -> Result<Media, ApiError> {
 }
 
 fn file(path: &str, part: &Map<String, Value>) -> Result<MessagePart, ApiError> {
+    if part.get("file_id").is_some_and(|id| !id.is_null()) {
+        let message = "this server stores no files; send the content as `file_data`, or a `file_url`";
+        return Err(invalid(format!("{path}.file_id"), message));
+    }
     let name = RequestField::new(format!("{path}.filename"), part.get("filename").cloned()).text()?;
     let media = match part.get("file_data") {
         Some(Value::String(data)) if data.starts_with("data:") => {
@@ -224,50 +237,84 @@ fn bytes(param: &str, data: &str) -> Result<MediaSource, ApiError> {
     Ok(MediaSource::Bytes(Arc::from(decoded)))
 }
 
-fn output(path: &str, value: Option<&Value>) -> Result<Vec<OutputContent>, ApiError> {
-    match value {
-        Some(Value::String(text)) => Ok(vec![OutputContent::Text(text.clone())]),
-        Some(Value::Array(parts)) => {
-            let read = |(at, part): (usize, &Value)| output_part(&format!("{path}[{at}]"), part);
-            parts.iter().enumerate().map(read).collect()
-        }
-        _ => Err(invalid(path, format!("`{path}` must be a string or an array"))),
-    }
-}
+/// The beginning of the text before the attachments of a function output.
+pub(super) const ATTACHMENTS_OF: &str = "Attachments of the function call output ";
 
-/// Reads a part of the output of a function. Models get text and images; they cannot read other files in the output of
-/// a tool.
-fn output_part(path: &str, part: &Value) -> Result<OutputContent, ApiError> {
-    let Value::Object(part) = part else {
-        return Err(invalid(path, format!("`{path}` must be an object")));
-    };
-    match part.get("type").and_then(Value::as_str) {
-        None | Some("input_text" | "output_text" | "text") => {
-            required(path, part, "text").map(OutputContent::Text)
+impl FunctionOutput {
+    fn parse(path: &str, value: Option<&Value>) -> Result<Self, ApiError> {
+        let mut output = Self::default();
+        match value {
+            Some(Value::String(text)) => output.content.push(OutputContent::Text(text.clone())),
+            Some(Value::Array(parts)) => {
+                for (at, part) in parts.iter().enumerate() {
+                    output.add_part(&format!("{path}[{at}]"), part)?;
+                }
+            }
+            _ => return Err(invalid(path, format!("`{path}` must be a string or an array"))),
         }
-        Some("input_image") => output_image(path, part),
-        Some(kind) => Err(invalid(
-            format!("{path}.type"),
-            format!("the output of a function cannot have a part of type `{kind}`; send text or an image"),
-        )),
+        Ok(output)
     }
-}
 
-fn output_image(path: &str, part: &Map<String, Value>) -> Result<OutputContent, ApiError> {
-    let Media { media_type, source } = image(path, part)?;
-    let param = format!("{path}.image_url");
-    match source {
-        MediaSource::Bytes(bytes) if media_type.starts_with("image/") => {
-            Ok(OutputContent::Image { media_type, bytes })
+    fn add_part(&mut self, path: &str, part: &Value) -> Result<(), ApiError> {
+        let Value::Object(part) = part else {
+            return Err(invalid(path, format!("`{path}` must be an object")));
+        };
+        match part.get("type").and_then(Value::as_str) {
+            None | Some("input_text" | "output_text" | "text") => {
+                self.content.push(OutputContent::Text(required(path, part, "text")?));
+            }
+            Some("input_image") => self.add_image(path, part)?,
+            Some("input_file") => self.add_file(path, part)?,
+            Some(kind) => {
+                let message = format!(
+                    "the output of a function cannot have a part of type `{kind}`; send text, an image or a file"
+                );
+                return Err(invalid(format!("{path}.type"), message));
+            }
         }
-        MediaSource::Bytes(_) => {
-            Err(invalid(param, format!("an image cannot have the media type `{media_type}`")))
+        Ok(())
+    }
+
+    fn add_image(&mut self, path: &str, part: &Map<String, Value>) -> Result<(), ApiError> {
+        let Media { media_type, source } = image(path, part)?;
+        match source {
+            MediaSource::Bytes(bytes) if media_type.starts_with("image/") => {
+                self.content.push(OutputContent::Image { media_type, bytes });
+            }
+            MediaSource::Bytes(_) => {
+                let message = format!("an image cannot have the media type `{media_type}`");
+                return Err(invalid(format!("{path}.image_url"), message));
+            }
+            MediaSource::Url(_) => {
+                self.attach("image", MessagePart::new(PartBody::Image(Media { media_type, source })));
+            }
         }
-        MediaSource::Url(_) => {
-            let message =
-                format!("`{param}` must be `data:TYPE;base64,DATA`: the server does not fetch images");
-            Err(invalid(param, message))
+        Ok(())
+    }
+
+    /// Adds a text file to the text of the output, because every model can read it there. Attaches other files.
+    fn add_file(&mut self, path: &str, part: &Map<String, Value>) -> Result<(), ApiError> {
+        let file = file(path, part)?;
+        if let PartBody::File { name, media: Media { media_type, source: MediaSource::Bytes(bytes) } } =
+            &file.body
+            && media_type.starts_with("text/")
+        {
+            let param = format!("{path}.file_data");
+            let wrong = |_| invalid(param.clone(), format!("`{param}` is not text in UTF-8"));
+            let text = std::str::from_utf8(bytes).map_err(wrong)?;
+            let name = name.as_deref().map_or_else(String::new, |name| format!("File {name}:\n"));
+            self.content.push(OutputContent::Text(format!("{name}{text}")));
+            return Ok(());
         }
+        self.attach("file", file);
+        Ok(())
+    }
+
+    fn attach(&mut self, kind: &str, part: MessagePart) {
+        self.attachments.push(part);
+        let number = self.attachments.len();
+        let text = format!("[Attachment {number}, {kind}: in the next user message]");
+        self.content.push(OutputContent::Text(text));
     }
 }
 
@@ -278,6 +325,8 @@ pub(crate) struct ConversationBuilder {
     /// Parts of the assistant's message that is not complete yet.
     assistant: Vec<MessagePart>,
     replies: Vec<ToolReply>,
+    /// The attachments of the replies.
+    attachments: Vec<MessagePart>,
 }
 
 impl ConversationBuilder {
@@ -325,7 +374,10 @@ impl ConversationBuilder {
                 self.close_replies(path)?;
                 self.add_call(path, call)?;
             }
-            InputItem::Output { call, content } => self.answer(path, &call, content, false)?,
+            InputItem::Output { call, output: FunctionOutput { content, attachments } } => {
+                self.answer(path, &call, content, false)?;
+                self.attach(&call, attachments);
+            }
             InputItem::Finished { call, output, is_error } => {
                 let id = call.id.0.clone();
                 self.close_replies(path)?;
@@ -384,6 +436,13 @@ impl ConversationBuilder {
         Ok(())
     }
 
+    fn attach(&mut self, call: &str, attachments: Vec<MessagePart>) {
+        if !attachments.is_empty() {
+            self.attachments.push(MessagePart::text(format!("{ATTACHMENTS_OF}{call}:")));
+            self.attachments.extend(attachments);
+        }
+    }
+
     fn open_calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.assistant.iter().filter_map(MessagePart::as_call)
     }
@@ -404,6 +463,10 @@ impl ConversationBuilder {
         }
         if !self.replies.is_empty() {
             self.messages.push(Message::tool(std::mem::take(&mut self.replies)));
+        }
+        if !self.attachments.is_empty() {
+            let parts = std::mem::take(&mut self.attachments);
+            self.messages.push(Message { role: Role::User, parts });
         }
         Ok(())
     }
@@ -491,6 +554,62 @@ mod tests {
         assert_eq!(roles(&messages), [Role::User, Role::Assistant, Role::Tool]);
         assert!(build(after(), &[json!({"role": "user", "content": "x"})]).is_err());
         assert!(build(after(), &[result("s")]).is_err(), "the server ran this call");
+    }
+
+    fn output_of(part: Value) -> Result<Vec<Message>, ApiError> {
+        let output = json!({"type": "function_call_output", "call_id": "a", "output": [part]});
+        let next = json!({"role": "user", "content": "Go on."});
+        build(ConversationBuilder::default(), &[call("a"), output, next])
+    }
+
+    #[test]
+    fn images_by_url_and_files_of_function_outputs_follow_in_a_user_message() {
+        let attached = |part: Value| {
+            let messages = output_of(part).unwrap();
+            let (assistant, tool, user) = (Role::Assistant, Role::Tool, Role::User);
+            assert_eq!(roles(&messages), [assistant, tool, user, user]);
+            let reply = format!("{:?}", messages[1]);
+            assert!(reply.contains("Attachment 1"), "{reply}");
+            let intro = messages[2].parts[0].as_text().unwrap();
+            assert_eq!(intro, "Attachments of the function call output a:");
+            messages[2].parts[1].body.clone()
+        };
+        let image = attached(json!({"type": "input_image", "image_url": "https://example.org/a.png"}));
+        assert!(matches!(image, PartBody::Image(Media { source: MediaSource::Url(_), .. })), "{image:?}");
+        for part in [
+            json!({"type": "input_file", "filename": "a.pdf", "file_data": "eA=="}),
+            json!({"type": "input_file", "filename": "a.pdf", "file_data": "data:application/pdf;base64,eA=="}),
+            json!({"type": "input_file", "filename": "a.pdf", "file_url": "https://example.org/a.pdf"}),
+        ] {
+            let file = attached(part);
+            let is_pdf = matches!(&file, PartBody::File { name: Some(name), media }
+                if name == "a.pdf" && media.media_type == "application/pdf");
+            assert!(is_pdf, "{file:?}");
+        }
+    }
+
+    #[test]
+    fn text_file_of_a_function_output_becomes_text_of_the_reply() {
+        let data = "data:text/csv;base64,YSxi";
+        let messages =
+            output_of(json!({"type": "input_file", "filename": "a.csv", "file_data": data})).unwrap();
+        assert_eq!(roles(&messages), [Role::Assistant, Role::Tool, Role::User]);
+        assert!(format!("{:?}", messages[1]).contains("File a.csv:\\na,b"), "{messages:?}");
+    }
+
+    #[test]
+    fn unusable_parts_of_function_outputs_are_refused_with_their_path() {
+        let check = |part: Value, field: &str| {
+            let error = output_of(part.clone()).unwrap_err();
+            assert_eq!(error.param, Some(format!("input[1].output[0].{field}")), "{part}");
+        };
+        check(json!({"type": "input_video", "video_url": "https://x/"}), "type");
+        check(json!({"type": "input_file", "file_id": "file_1"}), "file_id");
+        check(json!({"type": "input_file"}), "file_url");
+        check(json!({"type": "input_file", "file_url": "file:///etc/passwd"}), "file_url");
+        check(json!({"type": "input_file", "file_data": "%"}), "file_data");
+        check(json!({"type": "input_file", "file_data": "data:text/plain;base64,/w=="}), "file_data");
+        check(json!({"type": "input_image", "image_url": "file:///etc/passwd"}), "image_url");
     }
 
     #[test]

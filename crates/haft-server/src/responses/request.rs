@@ -590,11 +590,8 @@ mod tests {
             "input[0].content[0].type",
         );
         let output = |part: Value| json!({"input": [{"type": "function_call_output", "call_id": "c", "output": [part]}]});
-        check(output(json!({"type": "input_file", "file_data": "eA=="})), "input[0].output[0].type");
-        check(
-            output(json!({"type": "input_image", "image_url": "https://x/"})),
-            "input[0].output[0].image_url",
-        );
+        check(output(json!({"type": "input_video"})), "input[0].output[0].type");
+        check(output(json!({"type": "input_file", "file_id": "f"})), "input[0].output[0].file_id");
         check(output(json!({"type": "input_image", "file_id": "f"})), "input[0].output[0].image_url");
         let text = json!({"type": "input_image", "image_url": "data:text/plain;base64,eA=="});
         check(output(text), "input[0].output[0].image_url");

@@ -9,7 +9,7 @@ use haft_config::agents::loader::{self, AgentLoader};
 use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
 use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::ModelName;
-use haft_core::conversation::{Message, PartBody, Role};
+use haft_core::conversation::{Message, MessagePart, PartBody, Role};
 use haft_core::name::Namespace;
 use haft_runtime::RunQueueFull;
 use haft_runtime::models::{ModelsError, has_tools_of_its_own};
@@ -20,6 +20,7 @@ use haft_store::api_keys::KeyScope;
 use serde_json::Value;
 
 use super::field::invalid;
+use super::items::ATTACHMENTS_OF;
 use super::request::{CreateRequest, ModelFields, RunNarrowing, TextFormat, Truncation};
 use super::requested_servers::NamedServer;
 use super::tools::ServerTool;
@@ -359,7 +360,16 @@ fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncati
 
 /// Returns the text of the user's last message, which is used to select skills and a model.
 fn last_text(messages: &[Message]) -> String {
-    let last = messages.iter().rev().find(|message| message.role == Role::User);
+    // Skip messages with attachments of function outputs, because the server wrote their text.
+    let is_attached = |message: &Message| {
+        message
+            .parts
+            .first()
+            .and_then(MessagePart::as_text)
+            .is_some_and(|text| text.starts_with(ATTACHMENTS_OF))
+    };
+    let mut users = messages.iter().rev().filter(|message| message.role == Role::User);
+    let last = users.find(|message| !is_attached(message));
     let parts = last.into_iter().flat_map(|message| &message.parts);
     let texts: Vec<&str> = parts
         .filter_map(|part| match &part.body {

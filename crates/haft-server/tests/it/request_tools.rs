@@ -308,3 +308,27 @@ fn verbosity_summary_and_strict_reach_models_that_support_them() {
         assert_eq!(*strict, expected("tools[0].strict", json!(true)), "{sent}");
     }
 }
+
+#[test]
+fn attachments_of_function_outputs_reach_the_model() {
+    let server = TestServer::start(Script::of([ScriptStep::text("Unused."), ScriptStep::text("A cat.")]));
+    let call = json!({"type": "function_call", "call_id": "c1", "name": "look", "arguments": "{}"});
+    let parts = json!([
+        {"type": "input_text", "text": "Found."},
+        {"type": "input_image", "image_url": "https://example.org/cat.png"},
+        {"type": "input_file", "filename": "cat.pdf", "file_data": "data:application/pdf;base64,JVBERg=="},
+        {"type": "input_file", "filename": "cat.txt", "file_data": "data:text/plain;base64,bWVvdw=="},
+    ]);
+    let output = json!({"type": "function_call_output", "call_id": "c1", "output": parts});
+    let input = json!([{"role": "user", "content": "What is it?"}, call, output]);
+    let response = ask(&server, &json!({"model": "openai/m", "input": input}));
+    let messages = server.model.requests()[0].body["messages"].clone();
+    let reply = messages[2]["content"].as_str().unwrap();
+    assert!(reply.contains("Found.") && reply.contains("meow"), "{messages}");
+    let attached = &messages[3];
+    assert_eq!(attached["role"], "user", "{messages}");
+    assert_eq!(attached["content"][1]["image_url"]["url"], "https://example.org/cat.png", "{messages}");
+    assert_eq!(attached["content"][2]["file"]["filename"], "cat.pdf", "{messages}");
+    let path = format!("/v1/responses/{}/input_items", response["id"].as_str().unwrap());
+    assert_eq!(server.get(&path).json()["data"][0]["output"], parts, "clients read their items unchanged");
+}
