@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::Child;
+use std::time::Duration;
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{
@@ -358,6 +359,46 @@ fn spans_of_a_run_continue_the_trace_of_the_client_up_to_the_mcp_server() {
     assert_eq!(named("chat").parent, run.id);
     let other = spans.iter().find(|one| one.name.starts_with("invoke_agent") && one.trace != trace);
     assert!(other.is_some_and(|run| run.parent.is_empty()), "{spans:?}");
+}
+
+#[test]
+fn spans_of_a_websocket_run_continue_the_trace_of_the_handshake() {
+    let tree = tree();
+    let model = ModelServer::start(Script::of([ScriptStep::text("Done.")])).unwrap();
+    let collector = SpanCollector::start();
+    let serve = tree.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]);
+    let serve = serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k");
+    let (child, address) = listening(serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()));
+    let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let create = json!({"type": "response.create", "model": "openai/m", "input": "x"});
+    let read = exchange(&address, &format!("traceparent: 00-{trace}-{span}-01\r\n"), &create);
+    assert!(read.contains("\"Done.\""), "{read}");
+    stop(child);
+    let spans = collector.spans();
+    let run = spans.iter().find(|one| one.name.starts_with("invoke_agent")).unwrap();
+    assert_eq!((run.trace.as_str(), run.parent.as_str()), (trace, span), "{spans:?}");
+}
+
+/// Opens a WebSocket with further header lines, sends one message, and reads until the response has ended.
+fn exchange(address: &str, lines: &str, message: &Value) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let head = format!("GET /v1/responses HTTP/1.1\r\nHost: {address}\r\nConnection: Upgrade\r\n{lines}");
+    let head = format!("{head}Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n");
+    write!(stream, "{head}Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n").unwrap();
+    let message = message.to_string();
+    // A text frame of less than 126 bytes. A mask of zeros leaves the text unchanged.
+    let mut frame = vec![0x81, 0x80 | u8::try_from(message.len()).unwrap(), 0, 0, 0, 0];
+    assert!(message.len() < 126, "{message}");
+    frame.extend(message.as_bytes());
+    stream.write_all(&frame).unwrap();
+    let (mut read, mut bytes) = (String::new(), [0; 4096]);
+    while !read.contains("response.completed") {
+        let length = stream.read(&mut bytes).unwrap();
+        assert!(length > 0, "{read}");
+        read.push_str(&String::from_utf8_lossy(&bytes[..length]));
+    }
+    read
 }
 
 fn post(address: &str, body: &Value) -> Value {

@@ -395,7 +395,7 @@ impl ResponseFold {
         }
         let (name, data) = match kind {
             TextKind::Message => ("response.output_text.delta", json!({"logprobs": []})),
-            TextKind::Reasoning => ("response.reasoning_text.delta", json!({})),
+            TextKind::Reasoning => (self.head.event_options.reasoning.delta(), json!({})),
         };
         let head = &self.head;
         self.stream.push(name, || {
@@ -421,7 +421,7 @@ impl ResponseFold {
         let id = text_id(&self.head, kind, index);
         let (name, data) = match kind {
             TextKind::Message => ("response.output_text.done", json!({"logprobs": []})),
-            TextKind::Reasoning => ("response.reasoning_text.done", json!({})),
+            TextKind::Reasoning => (self.head.event_options.reasoning.done(), json!({})),
         };
         self.stream.push(name, || with(with_place(data, &id, index), "text", text.as_str()));
         self.stream.push("response.content_part.done", || {
@@ -488,7 +488,7 @@ impl ResponseFold {
 
     /// Adds an event of haft itself, unless the client accepts only the events of the API.
     fn push_own(&mut self, kind: &str, data: impl FnOnce() -> Value) {
-        match self.head.own_events {
+        match self.head.event_options.own {
             OwnEvents::On => self.stream.push(kind, data),
             OwnEvents::Off => {}
         }
@@ -648,6 +648,7 @@ mod tests {
     use haft_core::position::{RunPosition, SessionId};
     use haft_core::provider::ProviderKind;
 
+    use super::super::object::EventOptions;
     use super::super::tool_origin::ToolOrigins;
     use super::*;
 
@@ -674,7 +675,7 @@ mod tests {
             sealing: TurnSealing::Off,
             compaction_usage: None,
             is_queued: false,
-            own_events: OwnEvents::On,
+            event_options: EventOptions::default(),
         })
     }
 
@@ -848,7 +849,7 @@ mod tests {
         );
         assert!(kinds(&stream).contains(&"haft:tool_call.failed"));
         let mut strict = fold();
-        strict.head.own_events = OwnEvents::Off;
+        strict.head.event_options.own = OwnEvents::Off;
         let (same, stream) = feed(strict, events, &[], &ResponseEnd::completed());
         assert_eq!(same, response);
         assert!(stream.iter().all(|event| event.kind.starts_with("response.")), "{:?}", kinds(&stream));

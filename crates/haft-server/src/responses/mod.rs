@@ -69,7 +69,7 @@ use fold::ResponseFold;
 use foreground::{StreamedResponse, WholeResponse};
 use items::ConversationBuilder;
 use live::LiveResponse;
-use object::{OwnEvents, ResponseHead, is_open};
+use object::{EventOptions, OwnEvents, ReasoningEventNames, ResponseHead, is_open};
 use replayed_events::ReplayedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
@@ -100,7 +100,7 @@ pub(crate) async fn create(
     let digest = key.as_ref().map(|_| request_digest(body.clone()));
     let mut request = request::parse(body)?;
     request.digest = digest;
-    request.own_events = own_events(&headers)?;
+    request.event_options = event_options(&headers)?;
     request.trace = trace_context(&headers);
     model_settings::warn_of_unsupported(&state, &mut request);
     let warnings = request.warnings.join("; ");
@@ -116,13 +116,26 @@ pub(crate) async fn create(
 /// The header that turns off the events of haft itself.
 const OWN_EVENTS_HEADER: &str = "haft-events";
 
-/// Reads the header that turns off the events of haft itself, for a client that fails at unknown event types.
-fn own_events(headers: &HeaderMap) -> Result<OwnEvents, ApiError> {
-    match headers.get(OWN_EVENTS_HEADER).map(HeaderValue::as_bytes) {
-        None | Some(b"on") => Ok(OwnEvents::On),
-        Some(b"off") => Ok(OwnEvents::Off),
-        Some(_) => Err(invalid(OWN_EVENTS_HEADER, "the header `haft-events` must be `on` or `off`")),
-    }
+/// The header that selects the names of the events with a model's reasoning.
+const REASONING_EVENTS_HEADER: &str = "haft-reasoning-events";
+
+/// Reads the headers that change the events of a stream, for a client that fails at unknown event types.
+fn event_options(headers: &HeaderMap) -> Result<EventOptions, ApiError> {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    let own = match text(OWN_EVENTS_HEADER) {
+        None | Some("on") => OwnEvents::On,
+        Some("off") => OwnEvents::Off,
+        Some(_) => {
+            return Err(invalid(OWN_EVENTS_HEADER, "the header `haft-events` must be `on` or `off`"));
+        }
+    };
+    let Some(names) = text(REASONING_EVENTS_HEADER) else {
+        return Ok(EventOptions { own, ..EventOptions::default() });
+    };
+    let message = "the header `haft-reasoning-events` must be `openai` or `open-responses`";
+    let reasoning = ReasoningEventNames::from_name(names);
+    let reasoning = reasoning.ok_or_else(|| invalid(REASONING_EVENTS_HEADER, message))?;
+    Ok(EventOptions { own, reasoning })
 }
 
 /// The header with the fields and tools that the server ignored, and with the data that it could not store.
@@ -517,7 +530,7 @@ fn head(state: &ServerState, request: &mut CreateRequest, id: Uuid, run: &Respon
 fn head_without_run(state: &ServerState, request: &mut CreateRequest, id: Uuid) -> ResponseHead {
     let mut echo = std::mem::take(&mut request.echo);
     if request.background {
-        request.own_events.record(&mut echo);
+        request.event_options.record(&mut echo);
     }
     // An agent compacts its conversation itself; a model without an agent does not.
     let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get().get(model).is_some());
@@ -538,7 +551,7 @@ fn head_without_run(state: &ServerState, request: &mut CreateRequest, id: Uuid) 
         sealing: request.sealing,
         compaction_usage: None,
         is_queued: false,
-        own_events: request.own_events,
+        event_options: request.event_options,
     }
 }
 

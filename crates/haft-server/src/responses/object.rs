@@ -38,12 +38,70 @@ pub(crate) struct ResponseHead {
     pub(crate) compaction_usage: Option<LogUsage>,
     /// True if the run waited in the run queue when the response was created.
     pub(crate) is_queued: bool,
-    pub(crate) own_events: OwnEvents,
+    pub(crate) event_options: EventOptions,
+}
+
+/// The options of a client for the events of its streams.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct EventOptions {
+    pub(crate) own: OwnEvents,
+    pub(crate) reasoning: ReasoningEventNames,
+}
+
+impl EventOptions {
+    /// Records the options in the fields that a response repeats. A restarted server must send the same events.
+    pub(crate) fn record(self, echo: &mut Map<String, Value>) {
+        match self.own {
+            OwnEvents::On => {}
+            OwnEvents::Off => drop(echo.insert(OWN_EVENTS_FIELD.into(), "off".into())),
+        }
+        match self.reasoning {
+            ReasoningEventNames::Openai => {}
+            names @ ReasoningEventNames::OpenResponses => {
+                drop(echo.insert(REASONING_EVENTS_FIELD.into(), names.name().into()));
+            }
+        }
+    }
+
+    fn of_stored(response: &Value) -> Self {
+        let own = if response[OWN_EVENTS_FIELD] == "off" { OwnEvents::Off } else { OwnEvents::On };
+        let names = response[REASONING_EVENTS_FIELD].as_str().and_then(ReasoningEventNames::from_name);
+        Self { own, reasoning: names.unwrap_or_default() }
+    }
+}
+
+/// Selects the names of the events with the text of a model's reasoning. The specification and the SDKs differ here.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum ReasoningEventNames {
+    /// The names `response.reasoning_text.*`, which OpenAI's SDKs know.
+    #[default]
+    Openai,
+    /// The names `response.reasoning.*` of the Open Responses specification.
+    OpenResponses,
+}
+
+haft_core::name_table!(ReasoningEventNames { Openai: "openai", OpenResponses: "open-responses" });
+
+impl ReasoningEventNames {
+    pub(crate) fn delta(self) -> &'static str {
+        match self {
+            Self::Openai => "response.reasoning_text.delta",
+            Self::OpenResponses => "response.reasoning.delta",
+        }
+    }
+
+    pub(crate) fn done(self) -> &'static str {
+        match self {
+            Self::Openai => "response.reasoning_text.done",
+            Self::OpenResponses => "response.reasoning.done",
+        }
+    }
 }
 
 /// Selects whether a stream contains events of haft itself, whose types begin with `haft:`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum OwnEvents {
+    #[default]
     On,
     /// The client accepts only the events of the API.
     Off,
@@ -53,19 +111,8 @@ pub(crate) enum OwnEvents {
 /// numbers to the same events.
 const OWN_EVENTS_FIELD: &str = "haft_events";
 
-impl OwnEvents {
-    /// Records the choice in the fields that a response repeats.
-    pub(crate) fn record(self, echo: &mut Map<String, Value>) {
-        match self {
-            Self::On => {}
-            Self::Off => drop(echo.insert(OWN_EVENTS_FIELD.into(), "off".into())),
-        }
-    }
-
-    fn of_stored(response: &Value) -> Self {
-        if response[OWN_EVENTS_FIELD] == "off" { Self::Off } else { Self::On }
-    }
-}
+/// The field of a stored response whose stream names reasoning events as the specification does.
+const REASONING_EVENTS_FIELD: &str = "haft_reasoning_events";
 
 /// Returns true if a response has not ended.
 pub(crate) fn is_open(response: &Value) -> bool {
@@ -157,7 +204,7 @@ impl ResponseHead {
             compaction_usage: stored_usage(&response["usage"]),
             sealing: if is_sealed { TurnSealing::On } else { TurnSealing::Off },
             is_queued: response["status"] == "queued",
-            own_events: OwnEvents::of_stored(response),
+            event_options: EventOptions::of_stored(response),
         }
     }
 

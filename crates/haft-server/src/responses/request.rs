@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::field::{RequestField, invalid, required};
 use super::items::InputItem;
 use super::model_settings::ModelSetting;
-use super::object::OwnEvents;
+use super::object::EventOptions;
 use super::requested_servers;
 use super::tool_choice::{self, RequestedChoice};
 use super::tools::{self, RequestTools};
@@ -88,8 +88,8 @@ pub(crate) struct CreateRequest {
     pub(crate) compact_threshold: Option<u64>,
     /// Limits that only the native API can set.
     pub(crate) narrowing: RunNarrowing,
-    /// Set by a header, because a WebSocket message has no field for it.
-    pub(crate) own_events: OwnEvents,
+    /// Set by headers, because a WebSocket message has no fields for them.
+    pub(crate) event_options: EventOptions,
     /// The digest of the request body. An idempotency key can be used again only with the same digest.
     pub(crate) digest: Option<String>,
 }
@@ -221,7 +221,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         truncation,
         compact_threshold,
         narrowing: RunNarrowing::default(),
-        own_events: OwnEvents::On,
+        event_options: EventOptions::default(),
         digest: None,
     })
 }

@@ -16,7 +16,8 @@ use super::field::invalid;
 use super::object::is_open;
 use super::replayed_events::ReplayedEvents;
 use super::sse::{self, EventSource};
-use super::{own_events, websocket};
+use super::websocket::{self, SocketOptions};
+use super::{event_options, trace_context};
 use crate::accept::ConnectionSlot;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
@@ -94,7 +95,8 @@ pub(crate) async fn list(
 ) -> Result<Response, ApiError> {
     if let Ok(upgrade) = upgrade {
         let slot = slot.map(|Extension(slot)| slot);
-        return Ok(websocket::accept(upgrade, state, caller, own_events(&headers)?, slot));
+        let options = SocketOptions { events: event_options(&headers)?, trace: trace_context(&headers) };
+        return Ok(websocket::accept(upgrade, state, caller, options, slot));
     }
     let (store, owner) = (state.responses.clone(), caller.principal.clone());
     let listed = blocking(move || store.list(&owner)).await?;

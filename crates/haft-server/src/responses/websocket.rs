@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::extract::ws::{Message as SocketMessage, WebSocket, WebSocketUpgrade};
 use axum::response::Response;
 use bytes::Bytes;
+use haft_core::trace_context::TraceContext;
 use haft_store::audit_log::AuditEvent;
 use http::HeaderMap;
 use serde_json::{Map, Value, json};
@@ -16,7 +17,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::drive::{ActiveResponse, LastResponse};
 use super::field::{RequestField, invalid};
 use super::foreground::StreamedResponse;
-use super::object::OwnEvents;
+use super::object::EventOptions;
 use super::request::CreateRequest;
 use super::steer::{self, SteerQueue, SteerStep, SteeredRequest, TakenInput};
 use super::warm_up::{WarmedResponse, warm_up};
@@ -55,7 +56,15 @@ struct ResponseSocket {
     next_ping: Instant,
     /// The `stream_id` of the current request. Every event of the request repeats it.
     stream_id: Option<String>,
-    own_events: OwnEvents,
+    options: SocketOptions,
+}
+
+/// The options that the headers of the handshake set for all responses of a connection.
+#[derive(Debug, Clone)]
+pub(crate) struct SocketOptions {
+    pub(crate) events: EventOptions,
+    /// The span of the client, which all its responses continue.
+    pub(crate) trace: Option<TraceContext>,
 }
 
 /// A `response.create` message.
@@ -78,7 +87,7 @@ pub(crate) fn accept(
     upgrade: WebSocketUpgrade,
     state: Arc<ServerState>,
     caller: Caller,
-    own_events: OwnEvents,
+    options: SocketOptions,
     slot: Option<ConnectionSlot>,
 ) -> Response {
     let (bytes_max, times) = (state.settings.body_bytes_max, state.settings.websocket);
@@ -94,7 +103,7 @@ pub(crate) fn accept(
             end: Instant::now() + times.age_max,
             next_ping: Instant::now() + times.ping_interval,
             stream_id: None,
-            own_events,
+            options,
         };
         // Ignore the error: a closed connection needs no further work.
         let _ = connection.serve().await;
@@ -232,7 +241,8 @@ impl ResponseSocket {
     ) -> Result<StreamedResponse, (ApiError, Box<HeaderMap>)> {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
-            let mut request = CreateRequest { own_events: self.own_events, ..request? };
+            let SocketOptions { events: event_options, trace } = self.options.clone();
+            let mut request = CreateRequest { event_options, trace, ..request? };
             model_settings::warn_of_unsupported(&self.state, &mut request);
             // Box the future, because each of the futures around it would otherwise have its size.
             Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await

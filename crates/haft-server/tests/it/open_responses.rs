@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::LazyLock;
 
 use haft_model_server::{ErrorResponse, Script, ScriptPart, ScriptStep};
+use haft_testkit::eventually;
 use jsonschema::Validator;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fixture::TestServer;
@@ -126,6 +128,11 @@ fn broken_item_rules(events: &[Value]) -> Vec<String> {
 
 /// Returns the data of a stream with a reasoning item, a message and a function call.
 fn valid_stream() -> Vec<Value> {
+    stream_with_names(None)
+}
+
+/// Returns the same stream for a client that selects the names of reasoning events.
+fn stream_with_names(names: Option<&str>) -> Vec<Value> {
     let steps = [ScriptStep::say([
         ScriptPart::reasoning("Thinking.", "state"),
         ScriptPart::Text("Let me see.".into()),
@@ -133,9 +140,14 @@ fn valid_stream() -> Vec<Value> {
     ])];
     let server = TestServer::start(Script::of(steps));
     let tools = json!([{"type": "function", "name": "weather"}]);
-    let reply = post(&server, &json!({"model": "openai/m", "input": "x", "stream": true, "tools": tools}));
-    data(&events(&reply))
+    let body = json!({"model": "openai/m", "input": "x", "stream": true, "tools": tools});
+    let request = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+    let request = names.into_iter().fold(request, |request, names| request.header(NAMES_HEADER, names));
+    data(&events(&server.send(request.body(body.to_string()))))
 }
+
+/// The header that selects the names of reasoning events.
+const NAMES_HEADER: &str = "haft-reasoning-events";
 
 pub(crate) fn data(events: &[(String, String)]) -> Vec<Value> {
     events.iter().map(|(_, data)| serde_json::from_str(data).unwrap()).collect()
@@ -267,6 +279,45 @@ fn responses_follow_the_sdks_where_the_specification_contradicts_them() {
         assert_eq!(response.pointer(pointer), expected.as_ref(), "{point}: {response}");
         assert!(response["created_at"].is_u64(), "{point}: {response}");
     }
+}
+
+#[test]
+fn client_selects_the_names_of_reasoning_events() {
+    let rows = [
+        (None, "response.reasoning_text"),
+        (Some("openai"), "response.reasoning_text"),
+        (Some("open-responses"), "response.reasoning"),
+    ];
+    for (names, expected) in rows {
+        let events = stream_with_names(names);
+        assert_eq!((invalid_events(&events), broken_rules(&events)), (vec![], vec![]), "{names:?}");
+        let kinds = events.iter().filter_map(|event| event["type"].as_str());
+        let reasoning: BTreeSet<&str> = kinds.filter(|kind| kind.contains(".reasoning")).collect();
+        let expected = ["delta", "done"].map(|end| format!("{expected}.{end}"));
+        assert!(reasoning.iter().eq(expected.iter()), "{names:?}: {reasoning:?}");
+    }
+}
+
+#[test]
+fn background_response_keeps_the_names_of_its_reasoning_events() {
+    let step = ScriptStep::say([ScriptPart::reasoning("Hm.", "state"), ScriptPart::Text("Hi.".into())]);
+    let mut server = TestServer::start(Script::of([step]));
+    let request = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+    let body = json!({"model": "openai/m", "input": "x", "background": true}).to_string();
+    let started = server.send(request.header(NAMES_HEADER, "open-responses").body(body)).json();
+    let path = format!("/v1/responses/{}", started["id"].as_str().unwrap());
+    eventually("the response ends", || server.get(&path).json()["status"] == "completed");
+    server.restart();
+    let stream = server.get(&format!("{path}?stream=true")).text;
+    assert!(stream.contains("event: response.reasoning.delta") && !stream.contains("reasoning_text.delta"));
+}
+
+#[test]
+fn unknown_names_of_reasoning_events_are_refused() {
+    let server = TestServer::start(Script::of([]));
+    let request = server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+    let reply = server.send(request.header(NAMES_HEADER, "spec").body("{\"input\": \"x\"}"));
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(NAMES_HEADER)));
 }
 
 /// The specification nests the error of an event; the types of the SDKs have flat fields.
