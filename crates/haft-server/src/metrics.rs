@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use haft_config::ResolvedConfig;
@@ -20,6 +21,7 @@ use haft_runtime::{CIRCUIT_STATES, RunQueueStats, SERVER_STATES};
 use http::{HeaderValue, header};
 
 use crate::auth::now_ms;
+use crate::mcp::http::HttpGateway;
 use crate::pending_approvals::PendingApprovalStats;
 use crate::server::ServerState;
 use crate::store_errors::StoreKind;
@@ -40,6 +42,8 @@ struct ServerGauges {
     approvals: PendingApprovalStats,
     /// The states of the MCP servers that runs use.
     servers: ServerStates,
+    /// The states of the upstream servers of the gateway; `None` without a gateway.
+    gateway_servers: Option<ServerStates>,
     /// The model providers and the names of their circuit states.
     circuits: Vec<(String, &'static str)>,
 }
@@ -99,13 +103,21 @@ impl Timing {
     }
 }
 
+/// The gateway whose upstream servers the metrics count, if the server has one.
+#[derive(Clone)]
+pub(crate) struct GatewayServers(pub(crate) Option<Arc<HttpGateway>>);
+
 /// Serves the metrics. The router lets only keys with the scope `admin` through.
-pub(crate) async fn show(State(state): State<Arc<ServerState>>) -> Response {
+pub(crate) async fn show(
+    State(state): State<Arc<ServerState>>,
+    Extension(GatewayServers(gateway)): Extension<GatewayServers>,
+) -> Response {
     let gauges = ServerGauges {
         active_responses: state.active_responses(),
         queue: state.runtime.queue().stats(),
         approvals: state.pending_approvals.stats(now_ms()),
-        servers: server_states(&state),
+        servers: server_states(&state, state.runtime.mcp_server_states()),
+        gateway_servers: gateway.map(|gateway| server_states(&state, gateway.server_states())),
         circuits: state.runtime.provider_circuits(),
     };
     let text = state.metrics.text(&gauges);
@@ -114,15 +126,15 @@ pub(crate) async fn show(State(state): State<Arc<ServerState>>) -> Response {
 
 /// Counts the states of the configured MCP servers. Servers that clients name by their URL have no label, because the
 /// number of their names is not bounded.
-fn server_states(state: &ServerState) -> ServerStates {
+fn server_states(state: &ServerState, running: Vec<(String, &'static str)>) -> ServerStates {
     let (config, skills) = (state.runtime.config(), state.runtime.skills());
     let enabled = config.mcp_servers.iter().filter(|(_, server)| server.enabled).map(|(name, _)| name);
     let of_skills = skills.skills.iter().flat_map(|skill| skill.servers.keys());
     let names: BTreeSet<&String> = enabled.chain(of_skills).take(SERVERS_MAX).collect();
     let mut counts: ServerStates =
         names.iter().flat_map(|name| SERVER_STATES.map(|state| (((*name).clone(), state), 0))).collect();
-    for running in state.runtime.mcp_server_states() {
-        if let Some(count) = counts.get_mut(&running) {
+    for server in running {
+        if let Some(count) = counts.get_mut(&server) {
             *count += 1;
         }
     }
@@ -185,7 +197,12 @@ impl Metrics {
         let mut text = MetricsText::default();
         values.write_server(&mut text, gauges.active_responses);
         write_queue(&mut text, &gauges.queue);
-        write_servers(&mut text, &gauges.servers);
+        let help = "Connections of runs to configured MCP servers, by state.";
+        write_servers(&mut text, ("haft_mcp_servers", help), &gauges.servers);
+        if let Some(servers) = &gauges.gateway_servers {
+            let help = "Connections of the clients of /mcp to configured MCP servers, by state.";
+            write_servers(&mut text, ("haft_mcp_gateway_servers", help), servers);
+        }
         write_circuits(&mut text, &gauges.circuits);
         values.write_approvals(&mut text, gauges.approvals);
         values.write_runs(&mut text);
@@ -391,10 +408,10 @@ fn write_queue(text: &mut MetricsText, queue: &RunQueueStats) {
     }
 }
 
-fn write_servers(text: &mut MetricsText, servers: &ServerStates) {
-    text.head("haft_mcp_servers", "gauge", "Connections of runs to configured MCP servers, by state.");
+fn write_servers(text: &mut MetricsText, (name, help): (&str, &str), servers: &ServerStates) {
+    text.head(name, "gauge", help);
     for ((server, state), count) in servers {
-        text.row("haft_mcp_servers", &[("server", server), ("state", state)], count);
+        text.row(name, &[("server", server), ("state", state)], count);
     }
 }
 

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Router;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
 use crate::error::{ApiError, ApiErrorKind};
+use crate::metrics::GatewayServers;
 use crate::protected_resource::ProtectedResource;
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
 use crate::settings::AuthMode;
@@ -24,12 +25,16 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
             Router::new().nest("/v1", v1(state)).merge(native_api(state))
         }
     };
+    let upstreams = GatewayServers(mcp.map(|mounted| Arc::clone(&mounted.gateway)));
+    let metrics = get(metrics::show)
+        .layer(Extension(upstreams))
+        .layer(from_fn_with_state(Arc::clone(state), auth::check_admin));
     let mcp = mcp.map(|mounted| mcp::http::routes(state, &mounted.gateway)).unwrap_or_default();
     api.merge(mcp)
         .merge(protected_resource::routes())
         .route("/healthz", get(health::healthz))
         .route("/readyz", get(health::readyz))
-        .route("/metrics", get(metrics::show).layer(from_fn_with_state(Arc::clone(state), auth::check_admin)))
+        .route("/metrics", metrics)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), access::check))

@@ -63,6 +63,11 @@ pub(crate) struct HttpGateway {
 }
 
 impl HttpGateway {
+    /// Returns the name and the state of each upstream server that the gateway holds.
+    pub(crate) fn server_states(&self) -> Vec<(String, &'static str)> {
+        self.pool.server_states()
+    }
+
     /// Creates the gateway. `address` is the address of the server that browsers can use.
     pub(crate) fn new(
         gateway: McpGateway,

@@ -317,6 +317,14 @@ impl ToolPool {
         Ok(tools)
     }
 
+    /// Returns the name and the state of each upstream server of all clients.
+    pub(super) fn server_states(&self) -> Vec<(String, &'static str)> {
+        let pooled = self.pooled();
+        let open = pooled.clients.values().filter_map(|client| client.tools.as_ref()).chain(&pooled.replaced);
+        let servers = open.flat_map(|tools| &tools.upstreams.servers);
+        servers.map(|server| (server.name().to_owned(), server.state_name())).collect()
+    }
+
     /// Closes the tools that no connection has used for some time, and replaced tools without calls.
     pub(super) async fn close_idle(&self, idle_max: Duration) {
         let is_unused = |tools: &Arc<SharedTools>| Arc::strong_count(tools) == 1;

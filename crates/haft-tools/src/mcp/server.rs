@@ -215,12 +215,12 @@ impl SupervisedServer {
     }
 
     /// Returns the name of the server in the configuration.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.shared.config.name
     }
 
     /// Returns one of [`SERVER_STATES`](super::SERVER_STATES).
-    pub(super) fn state_name(&self) -> &'static str {
+    pub fn state_name(&self) -> &'static str {
         self.shared.state.borrow().name()
     }
 

@@ -336,6 +336,26 @@ fn tool_that_an_administrator_turned_off_is_neither_listed_nor_called() {
 }
 
 #[test]
+fn metrics_show_the_upstream_servers_of_the_gateway() {
+    let place = place();
+    configure(&place, &[("up", "good", &[]), ("down", "never-greets", &[])], "");
+    let created = place.haft(&["keys", "create", "root", "--scope", "admin", "--scope", "api"]).output();
+    let key = format!("Bearer {}", created.expect_code(0).stdout.trim());
+    let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0"]).start());
+    let login = [("Authorization", key.as_str())];
+    let has_row = |name: &str, state: &str, count: u64| {
+        let row = format!("haft_mcp_gateway_servers{{server=\"{name}\",state=\"{state}\"}} {count}");
+        server.send_to("/metrics", "GET", &login, "").0.contains(&row)
+    };
+    assert!(has_row("up", "ready", 0) && has_row("down", "ready", 0), "no client has connected");
+    let session = server.session(&login);
+    let own = [login[0], ("Mcp-Session-Id", session.as_str())];
+    let listed = server.post(&own, &request(2, "tools/list", &json!({}))).message();
+    assert!(listed.to_string().contains("up__echo"), "{listed}");
+    eventually("the servers are counted", || has_row("up", "ready", 1) && has_row("down", "ready", 0));
+}
+
+#[test]
 fn gateway_without_haft_serve_has_no_api_routes() {
     let place = place();
     configure(&place, &[], "");
