@@ -556,7 +556,7 @@ mod tests {
         assert!(build(after(), &[result("s")]).is_err(), "the server ran this call");
     }
 
-    fn output_of(part: Value) -> Result<Vec<Message>, ApiError> {
+    fn output_of(part: &Value) -> Result<Vec<Message>, ApiError> {
         let output = json!({"type": "function_call_output", "call_id": "a", "output": [part]});
         let next = json!({"role": "user", "content": "Go on."});
         build(ConversationBuilder::default(), &[call("a"), output, next])
@@ -565,7 +565,7 @@ mod tests {
     #[test]
     fn images_by_url_and_files_of_function_outputs_follow_in_a_user_message() {
         let attached = |part: Value| {
-            let messages = output_of(part).unwrap();
+            let messages = output_of(&part).unwrap();
             let (assistant, tool, user) = (Role::Assistant, Role::Tool, Role::User);
             assert_eq!(roles(&messages), [assistant, tool, user, user]);
             let reply = format!("{:?}", messages[1]);
@@ -592,7 +592,7 @@ mod tests {
     fn text_file_of_a_function_output_becomes_text_of_the_reply() {
         let data = "data:text/csv;base64,YSxi";
         let messages =
-            output_of(json!({"type": "input_file", "filename": "a.csv", "file_data": data})).unwrap();
+            output_of(&json!({"type": "input_file", "filename": "a.csv", "file_data": data})).unwrap();
         assert_eq!(roles(&messages), [Role::Assistant, Role::Tool, Role::User]);
         assert!(format!("{:?}", messages[1]).contains("File a.csv:\\na,b"), "{messages:?}");
     }
@@ -600,7 +600,7 @@ mod tests {
     #[test]
     fn unusable_parts_of_function_outputs_are_refused_with_their_path() {
         let check = |part: Value, field: &str| {
-            let error = output_of(part.clone()).unwrap_err();
+            let error = output_of(&part).unwrap_err();
             assert_eq!(error.param, Some(format!("input[1].output[0].{field}")), "{part}");
         };
         check(json!({"type": "input_video", "video_url": "https://x/"}), "type");

@@ -4,7 +4,7 @@ use haft_config::ResolvedConfig;
 use haft_config::resolved::ModelName;
 use haft_runtime::models::{RequestFeature, supports};
 
-use super::request::CreateRequest;
+use super::request::{CreateRequest, WarningItems};
 use super::spec::{ModelTarget, target};
 use crate::server::ServerState;
 
@@ -29,7 +29,7 @@ pub(super) fn warn_of_unsupported(state: &ServerState, request: &mut CreateReque
     let unsupported =
         settings.filter(|setting| providers.iter().any(|name| !supports(&config, name, setting.feature)));
     let warnings: Vec<String> = unsupported.map(|setting| setting.warning).collect();
-    if request.shows_warnings {
+    if request.warning_items == WarningItems::Included {
         request.shown_warnings.extend(warnings.iter().cloned());
     }
     request.warnings.extend(warnings);

@@ -78,8 +78,7 @@ pub(crate) struct CreateRequest {
     pub(crate) trace: Option<TraceContext>,
     /// The warnings that are also items of the output: either all warnings, or none.
     pub(crate) shown_warnings: Vec<String>,
-    /// True if warnings are also items of the output.
-    pub(crate) shows_warnings: bool,
+    pub(crate) warning_items: WarningItems,
     pub(crate) padding: DeltaPadding,
     pub(crate) sealing: TurnSealing,
     /// `None` if the request does not set it.
@@ -99,6 +98,13 @@ pub(crate) struct CreateRequest {
 pub(crate) enum TurnSealing {
     Off,
     On,
+}
+
+/// Selects whether the warnings of a request are also items of the output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WarningItems {
+    Omitted,
+    Included,
 }
 
 /// Selects whether deltas are padded, so that their lengths on the network reveal less about the text.
@@ -194,7 +200,10 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         let message = "`background: true` needs `store: true`, so that the result can be read";
         return Err(invalid("background", message));
     }
-    let shown_warnings = if included.warnings { warnings.clone() } else { Vec::new() };
+    let shown_warnings = match included.warnings {
+        WarningItems::Included => warnings.clone(),
+        WarningItems::Omitted => Vec::new(),
+    };
     Ok(CreateRequest {
         model,
         input,
@@ -215,7 +224,7 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
         unknown_fields,
         trace: None,
         shown_warnings,
-        shows_warnings: included.warnings,
+        warning_items: included.warnings,
         padding,
         sealing: included.sealing,
         truncation,
@@ -272,16 +281,16 @@ fn context_management(field: &RequestField) -> Result<Option<u64>, ApiError> {
 
 /// The optional parts of the output that a request asks for.
 struct IncludedParts {
-    warnings: bool,
+    warnings: WarningItems,
     sealing: TurnSealing,
 }
 
 fn include(field: &RequestField, warnings: &mut Vec<String>) -> Result<IncludedParts, ApiError> {
-    let mut included = IncludedParts { warnings: false, sealing: TurnSealing::Off };
+    let mut included = IncludedParts { warnings: WarningItems::Omitted, sealing: TurnSealing::Off };
     for (at, value) in field.array()?.into_iter().flatten().enumerate() {
         let param = format!("include[{at}]");
         match value.as_str() {
-            Some(INCLUDE_WARNINGS) => included.warnings = true,
+            Some(INCLUDE_WARNINGS) => included.warnings = WarningItems::Included,
             Some(INCLUDE_SEALED) => included.sealing = TurnSealing::On,
             Some("message.output_text.logprobs") => {
                 return Err(invalid(param, "this server does not support log probabilities"));

@@ -242,7 +242,7 @@ impl ResponseSocket {
         self.caller = auth::renewed(&self.state, &self.caller).map_err(|error| (error, Box::default()))?;
         let starting = async {
             let SocketOptions { events: event_options, trace } = self.options.clone();
-            let mut request = CreateRequest { event_options, trace, ..request? };
+            let mut request = CreateRequest { trace, event_options, ..request? };
             model_settings::warn_of_unsupported(&self.state, &mut request);
             // Box the future, because each of the futures around it would otherwise have its size.
             Box::pin(start(&self.state, &self.caller, request, new_id(), self.last.as_ref())).await
