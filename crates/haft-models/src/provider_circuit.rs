@@ -140,21 +140,43 @@ impl ProviderCircuit {
     }
 }
 
-/// The providers of a runtime that have fallbacks or are fallbacks, by their configured names. Clones share them.
+/// The maximum number of addresses whose states a runtime keeps while no run uses them.
+const UNUSED_MAX: usize = 1000;
+
+/// The providers of a runtime that have fallbacks or are fallbacks, by their configured names and base URLs. Clones
+/// share them.
 #[derive(Debug, Clone, Default)]
-pub struct ProviderCircuits(Arc<Mutex<BTreeMap<String, ProviderCircuit>>>);
+pub struct ProviderCircuits(Arc<Mutex<BTreeMap<(String, String), ProviderCircuit>>>);
 
 impl ProviderCircuits {
-    /// Returns the state of a provider.
-    pub fn of(&self, provider: &str) -> ProviderCircuit {
+    /// Returns the state of a provider at this base URL. Runs can use other addresses for the same provider, and a
+    /// server that fails says nothing about another one.
+    pub fn of(&self, provider: &str, base_url: &str) -> ProviderCircuit {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(provider.to_owned()).or_default().clone()
+        if all.len() >= UNUSED_MAX {
+            all.retain(|_, circuit| Arc::strong_count(&circuit.0) > 1);
+        }
+        all.entry((provider.to_owned(), base_url.to_owned())).or_default().clone()
     }
 
-    /// Returns the names of the providers and of their states.
+    /// Returns the providers and base URLs that have a state.
+    pub fn addresses(&self) -> Vec<(String, String)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
+    }
+
+    /// Returns the names of the providers and of their states. For a provider with several addresses, returns the state
+    /// of the address that works worst.
     pub fn states(&self) -> Vec<(String, &'static str)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.iter().map(|(provider, circuit)| (provider.clone(), circuit.name())).collect()
+        let rank = |name: &str| ["closed", "trial", "open"].iter().position(|state| *state == name);
+        let mut states: BTreeMap<String, &'static str> = BTreeMap::new();
+        for ((provider, _), circuit) in &*all {
+            let (name, worst) = (circuit.name(), states.entry(provider.clone()).or_insert("closed"));
+            if rank(name) > rank(worst) {
+                *worst = name;
+            }
+        }
+        states.into_iter().collect()
     }
 }
 
@@ -214,6 +236,29 @@ mod tests {
         assert_eq!(names, ["overloaded", "server_failed", "unreachable", "timeout", "malformed"]);
         assert_eq!(ProviderOutcome::of(ModelErrorKind::Cancelled), UNKNOWN);
         assert_eq!(ProviderOutcome::of(ModelErrorKind::InvalidRequest), ANSWERED);
+    }
+
+    #[test]
+    fn addresses_of_a_provider_have_separate_states() {
+        let circuits = ProviderCircuits::default();
+        let fail = |url: &str, count: u32| {
+            (0..count).for_each(|_| circuits.of("p", url).note(FAILED));
+        };
+        fail("http://a/", FAILURES_MAX);
+        fail("http://b/", FAILURES_MAX - 1);
+        assert_eq!(circuits.of("p", "http://a/").admit(), Admission::Skip);
+        assert_eq!(circuits.of("p", "http://b/").admit(), Admission::Ask);
+        assert_eq!(circuits.states(), [("p".to_owned(), "open")], "the worst address");
+    }
+
+    #[test]
+    fn unused_addresses_are_forgotten() {
+        let circuits = ProviderCircuits::default();
+        let used = circuits.of("p", "used");
+        (0..FAILURES_MAX).for_each(|_| used.note(FAILED));
+        (0..3 * UNUSED_MAX).for_each(|number| drop(circuits.of("p", &number.to_string())));
+        assert!(circuits.0.lock().unwrap().len() <= UNUSED_MAX);
+        assert_eq!(circuits.of("p", "used").admit(), Admission::Skip);
     }
 
     #[test]

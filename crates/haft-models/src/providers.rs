@@ -234,7 +234,7 @@ impl ProviderRow {
         variables: EnvironmentLookup<'_>,
     ) -> Result<Endpoint, SetupError> {
         let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
-        let base = wishes.base_url.or_else(|| self.base_from(&set)).or(self.base_url.map(str::to_owned));
+        let base = self.address(wishes.base_url, variables);
         let variable = self.base_variables.first().map(|variable| variable.name);
         let base = base.ok_or(SetupError::NoAddress { provider: self.name, variable })?;
         let from_environment = || self.key_variables.iter().find_map(|name| set(name));
@@ -274,6 +274,12 @@ impl ProviderRow {
             let has_suffix = !variable.below.is_empty() && base.ends_with(variable.below);
             Some(if has_suffix { base } else { base + variable.below })
         })
+    }
+
+    /// Returns the base URL: the configured one, or one from the environment, or the provider's own.
+    pub fn address(&self, configured: Option<String>, variables: EnvironmentLookup<'_>) -> Option<String> {
+        let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
+        configured.or_else(|| self.base_from(&set)).or(self.base_url.map(str::to_owned))
     }
 
     /// Returns the features that requests in this format cannot contain, with their substitutes.

@@ -101,7 +101,11 @@ impl ModelProviders {
         }
         let then: Result<Vec<_>, ModelsError> =
             then.iter().map(|name| Ok((of(name)?, name.model.clone()))).collect();
-        let circuits = names.iter().map(|name| self.circuits.of(&name.provider)).collect();
+        let circuit = |name: &ModelName| {
+            let address = address(config, &name.provider, variables).unwrap_or_default();
+            self.circuits.of(&name.provider, &address)
+        };
+        let circuits = names.iter().map(circuit).collect();
         Ok(Box::new(FallbackProvider::new(provider, then?).with_circuits(circuits)))
     }
 
@@ -187,6 +191,13 @@ pub(crate) fn kind<'a>(config: &'a ResolvedConfig, name: &'a str) -> &'a str {
 /// Returns true if a provider has its own tools, which it may run during a request.
 pub fn has_tools_of_its_own(config: &ResolvedConfig, name: &str) -> bool {
     kind(config, name) == claude_code::NAME
+}
+
+/// Returns the base URL of a provider; `None` for a command and for a provider without an address.
+fn address(config: &ResolvedConfig, name: &str, variables: VariableSource<'_>) -> Option<String> {
+    let (row, settings) = found(config, name).ok()?;
+    let configured = settings.base_url.as_ref().and_then(|template| expand(&template.0, variables).ok());
+    row.address(configured, variables)
 }
 
 /// Returns true if requests to this provider can contain a feature. A model of the provider may still reject it.
@@ -593,6 +604,29 @@ mod tests {
         let two = r#"{"models": {"default": "ollama/a", "fast": "ollama/b", "complex": "ollama/c/d"}}"#;
         let (_, fast, complex) = build_provider(&config(two), &variables).unwrap();
         assert_eq!((fast.as_str(), complex.as_str()), ("b", "c/d"));
+    }
+
+    fn owned((one, other): (&str, &str)) -> (String, String) {
+        (one.to_owned(), other.to_owned())
+    }
+
+    #[test]
+    fn circuits_of_runs_with_other_addresses_are_separate() {
+        let config = config(
+            r#"{"providers": {"own": {"kind": "compatible", "baseUrl": "${URL}", "apiKey": "k"}},
+                "models": {"default": "own/a"}}"#,
+        );
+        let names = ["own/a", "ollama/b"].map(|name| ModelName::parse(name).unwrap());
+        let circuits = ProviderCircuits::default();
+        let addresses = ["http://127.0.0.1:1/v1", "http://127.0.0.1:2/v1"];
+        for address in addresses {
+            let variables = move |name: &str| (name == "URL").then(|| address.to_owned());
+            let providers = ModelProviders::sharing(ClientPool::default(), circuits.clone());
+            providers.chain(None, &config, &names, &variables).unwrap();
+        }
+        let known = circuits.addresses();
+        assert_eq!(known[..2], [("ollama", "http://127.0.0.1:11434"), ("own", addresses[0])].map(owned));
+        assert_eq!(known[2..], [("own", addresses[1])].map(owned));
     }
 
     #[test]

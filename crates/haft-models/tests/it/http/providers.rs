@@ -141,7 +141,7 @@ async fn provider_that_keeps_failing_is_skipped_for_all_runs() {
     let dead = raw_provider(SocketAddr::from(([127, 0, 0, 1], 9)));
     let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
     let provider = FallbackProvider::new(Box::new(dead), then);
-    let provider = provider.with_circuits(vec![circuits.of("dead"), circuits.of("second")]);
+    let provider = provider.with_circuits(vec![circuits.of("dead", ""), circuits.of("second", "")]);
     for _ in 0..FAILURES_MAX {
         assert_eq!(circuits.states()[0], ("dead".to_owned(), "closed"));
         assert_eq!(whole(&provider, asking("hi"), &second.context()).await.unwrap().text(), "here");
@@ -150,7 +150,7 @@ async fn provider_that_keeps_failing_is_skipped_for_all_runs() {
     // Another run has its own provider objects and shares only the circuits.
     let then: Vec<(Box<dyn ModelProvider>, String)> = vec![(Box::new(second.provider()), "second".into())];
     let other = FallbackProvider::new(Box::new(first.provider()), then);
-    let other = other.with_circuits(vec![circuits.of("dead"), circuits.of("second")]);
+    let other = other.with_circuits(vec![circuits.of("dead", ""), circuits.of("second", "")]);
     let reply = whole(&other, asking("hi"), &second.context()).await.unwrap();
     assert_eq!(reply.text(), "here");
     assert!(first.server.requests().is_empty());
