@@ -7,7 +7,7 @@ use super::call::here;
 use super::watching::accounting;
 
 /// A secret in haft's environment, which the configuration uses through a variable. No output of haft may contain it.
-const OURS: &str = "canary-of-the-operator-1f9a";
+const OURS: &str = "canary-of-the-operator+1f9a=";
 
 /// A secret in the arguments and outputs of calls. Only the result of a call may contain it, because the result belongs
 /// to the caller.
@@ -39,6 +39,51 @@ const WAYS: [(&str, &str, &str); 11] = [
     ("timeout", "bash", r#"{"command":"echo THEIRS; sleep 60"}"#),
 ];
 
+/// Returns true if a text contains a secret as it is, in base64, or percent-encoded.
+fn reveals(text: &str, secret: &str) -> bool {
+    encoded_forms(secret).iter().any(|form| text.contains(form))
+}
+
+fn encoded_forms(secret: &str) -> Vec<String> {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+    let mut forms = vec![secret.to_owned()];
+    // The secret can begin at any of three positions in a group of base64. Leave out the characters at both ends that
+    // also depend on the bytes around it.
+    for before in 0..3 {
+        let bytes = ["\0".repeat(before).as_bytes(), secret.as_bytes()].concat();
+        let start = (before * 4).div_ceil(3);
+        let end = bytes.len() / 3 * 4;
+        forms.extend(
+            [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)].map(|text| text[start..end].to_owned()),
+        );
+    }
+    let percent = |byte: u8| {
+        if byte.is_ascii_alphanumeric() || byte == b'-' {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    };
+    let encoded: String = secret.bytes().map(percent).collect();
+    forms.extend([encoded.to_lowercase(), encoded]);
+    forms.extend([secret.bytes().map(|byte| format!("%{byte:02X}")).collect()]);
+    forms
+}
+
+#[test]
+fn encoded_secrets_are_recognized_at_every_position() {
+    use base64::Engine as _;
+    for before in 0..4 {
+        let text = format!("{}{OURS}, and more", "x".repeat(before));
+        let encoded = base64::engine::general_purpose::STANDARD.encode(&text);
+        assert!(reveals(&encoded, OURS), "{before}: {encoded}");
+    }
+    assert!(reveals("?key=canary-of-the-operator%2B1f9a%3D", OURS));
+    assert!(reveals("?key=canary-of-the-operator%2b1f9a%3d", OURS));
+    assert!(!reveals("canary-of-the-operator", OURS));
+}
+
 fn planted() -> TestTree {
     let tree = here();
     tree.file("home/haft.json", CONFIG);
@@ -68,10 +113,10 @@ fn check(kind: &str, tool: &str, arguments: &str, format: &str) {
     assert_eq!(collector.spans().len(), 1, "{ran:?}");
     let kept = kept(&tree, &collector);
     let said = format!("{}{}{kept}", ran.stdout, ran.stderr);
-    assert!(!said.contains(OURS), "{tool} {arguments}: {said}");
+    assert!(!reveals(&said, OURS), "{tool} {arguments}: {said}");
     let log = log(&ran.stderr);
     assert!(log.contains("builtin") || log.contains("nosuch"), "{}", ran.stderr);
-    assert!(!format!("{kept}{log}").contains(THEIRS), "{tool} {arguments}: {kept}\n{log}");
+    assert!(!reveals(&format!("{kept}{log}"), THEIRS), "{tool} {arguments}: {kept}\n{log}");
 }
 
 #[test]
@@ -108,9 +153,9 @@ fn queue_full_and_interrupted_calls_log_no_secret() {
     let kept = kept(&tree, &collector);
     assert_eq!(collector.spans().len(), 2);
     for secret in [OURS, THEIRS] {
-        assert!(!format!("{kept}{}", log(&stderr)).contains(secret), "{kept}\n{stderr}");
+        assert!(!reveals(&format!("{kept}{}", log(&stderr)), secret), "{kept}\n{stderr}");
     }
-    assert!(!stderr.contains(OURS));
+    assert!(!reveals(&stderr, OURS));
 }
 
 /// Sends keys from the environment and the configuration to the model, which repeats them in its reply.
@@ -136,6 +181,6 @@ fn provider_key_and_headers_are_redacted_in_recording() {
     let letters: String =
         recorded.split("\"more\":\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
     for secret in [OURS, header] {
-        assert!(!recorded.contains(secret) && !letters.contains(secret), "{recorded}");
+        assert!(!reveals(&recorded, secret) && !reveals(&letters, secret), "{recorded}");
     }
 }

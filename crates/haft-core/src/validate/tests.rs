@@ -278,17 +278,27 @@ fn unusable_schema_skips_validation_and_records_the_reason() {
 }
 
 #[test]
-fn pathological_patterns_fail_within_seconds() {
-    let check = |pattern: &str, text: &str| {
-        let schema = Schema::compile(&json!({"properties": {"a": {"pattern": pattern}}}));
-        assert!(matches!(schema, Schema::Checked(_)), "{pattern}");
+fn pathological_patterns_fail_in_a_short_time() {
+    // The time of a debug build on a busy machine. A release build needs a few milliseconds.
+    let time_max = Duration::from_millis(500);
+    let check = |properties: Value, text: &str| {
+        let schema = Schema::compile(&json!({ "properties": properties }));
+        assert!(matches!(schema, Schema::Checked(_)), "{properties}");
+        let arguments = parsed(&json!({"a": text}));
         let started = Instant::now();
-        assert!(schema.validate(parsed(&json!({"a": text}))).is_err());
-        assert!(started.elapsed() < Duration::from_secs(5));
+        assert!(schema.validate(arguments).is_err(), "{properties}");
+        let elapsed = started.elapsed();
+        println!("{properties}: {elapsed:?}");
+        assert!(elapsed < time_max, "{properties}: {elapsed:?}");
     };
-    check("^(a+)+$", &format!("{}b", "a".repeat(50_000)));
-    check("^(?=(a+)+$)x", &format!("{}b", "a".repeat(5_000)));
-    check(r"^(a|aa)+\1$", &format!("{}b", "a".repeat(5_000)));
+    let long = format!("{}b", "a".repeat(50_000));
+    check(json!({"a": {"pattern": "(a+)+$"}}), &long);
+    check(json!({"a": {"pattern": "^(a+)+$"}}), &long);
+    // Another pattern of the schema needs the backtracking engine.
+    check(json!({"a": {"pattern": "(a+)+$"}, "b": {"pattern": "^(?=x)"}}), &long);
+    check(json!({"a": {"pattern": "^(?=(a+)+$)x"}}), &long);
+    check(json!({"a": {"pattern": "^(?!b)(a+)+$"}}), &long);
+    check(json!({"a": {"pattern": r"^(a|aa)+\1$"}}), &long);
 }
 
 #[test]

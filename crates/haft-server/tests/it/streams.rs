@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use haft_model_server::{ResponsePace, Script, ScriptStep};
 use haft_store::api_keys::KeyScope;
@@ -135,4 +135,44 @@ fn stalled_readers_delay_no_other_client_and_release_their_connections() {
     drop((readers, reader));
     let idle: Vec<_> = (0..STREAMS).map(|_| open(&server, "GET", "/healthz", &Value::Null)).collect();
     assert_eq!(idle.len(), STREAMS);
+}
+
+/// The time in which the slow clients send bytes. It is longer than the timeout for the head of a request.
+const DRIP_TIME: Duration = Duration::from_secs(3);
+
+/// The pause of a slow client between two bytes. It is shorter than the timeout, so a timer that each byte restarts would
+/// never close the connection.
+const DRIP_PAUSE: Duration = Duration::from_millis(500);
+
+/// The maximum time until another client is served. It is usually a few milliseconds.
+const SERVED_WITHIN: Duration = Duration::from_secs(5);
+
+#[test]
+fn clients_that_send_one_byte_at_a_time_delay_no_other_client_and_are_disconnected() {
+    let server = server();
+    let address = server.url.strip_prefix("http://").unwrap();
+    let head = "POST /v1/responses HTTP/1.1\r\nHost: ".as_bytes();
+    let mut slow: Vec<TcpStream> = (0..STREAMS).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let began = Instant::now();
+    let mut slowest = Duration::ZERO;
+    for byte in head.iter().cycle() {
+        // A connection that the server has closed returns an error.
+        slow.iter_mut().for_each(|stream| drop(stream.write(&[*byte])));
+        let asked = Instant::now();
+        assert_eq!(text(&ask(&server, &json!({"model": "openai/m", "input": "x"}))), "Hello.");
+        slowest = slowest.max(asked.elapsed());
+        if began.elapsed() > DRIP_TIME {
+            break;
+        }
+        std::thread::sleep(DRIP_PAUSE.saturating_sub(asked.elapsed()));
+    }
+    println!("the slowest reply to another client took {slowest:?}");
+    assert!(slowest < SERVED_WITHIN, "{slowest:?}");
+    for stream in &mut slow {
+        stream.set_read_timeout(Some(ANSWER_TIMEOUT)).unwrap();
+        let ended = stream.read_to_end(&mut Vec::new());
+        // A reset closes the connection too; only a read timeout means that it stayed open.
+        let is_open = ended.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(!is_open, "a connection stayed open");
+    }
 }
