@@ -227,7 +227,12 @@ pub fn cassette(bytes: &[u8]) {
 /// Reads the output of the `claude` command, with and without tools, independent of the cut between chunks.
 pub fn claude_code(bytes: &[u8]) {
     let middle = bytes.len() / 2;
-    let tool = ModelTool { name: "t".into(), description: String::new(), input_schema: Arc::default() };
+    let tool = ModelTool {
+        name: "t".into(),
+        description: String::new(),
+        input_schema: Arc::default(),
+        strict: false,
+    };
     for tools in [vec![], vec![tool]] {
         let one = said_by_command(&tools, &[bytes]);
         assert_eq!(one, said_by_command(&tools, &[&bytes[..middle], &bytes[middle..]]));
