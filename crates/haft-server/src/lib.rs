@@ -44,6 +44,7 @@ mod token;
 mod tool_switchboard;
 mod unknown_fields;
 mod used_approvals;
+mod waiting_calls;
 mod webhook;
 
 pub use agents::AgentCatalog;

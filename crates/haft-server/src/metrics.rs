@@ -20,7 +20,6 @@ use haft_core::run::event::RunEvent;
 use haft_runtime::{CIRCUIT_STATES, RunQueueStats, SERVER_STATES};
 use http::{HeaderValue, header};
 
-use crate::auth::now_ms;
 use crate::mcp::http::HttpGateway;
 use crate::pending_approvals::PendingApprovalStats;
 use crate::server::ServerState;
@@ -115,7 +114,7 @@ pub(crate) async fn show(
     let gauges = ServerGauges {
         active_responses: state.active_responses(),
         queue: state.runtime.queue().stats(),
-        approvals: state.pending_approvals.stats(now_ms()),
+        approvals: state.approval_stats(),
         servers: server_states(&state, state.runtime.mcp_server_states()),
         gateway_servers: gateway.map(|gateway| server_states(&state, gateway.server_states())),
         circuits: state.runtime.provider_circuits(),

@@ -46,6 +46,13 @@ pub(crate) struct PendingApprovalStats {
     pub(crate) oldest_age: Duration,
 }
 
+impl PendingApprovalStats {
+    /// Returns the values for both kinds of requests together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { requests: self.requests + other.requests, oldest_age: self.oldest_age.max(other.oldest_age) }
+    }
+}
+
 impl PendingApprovals {
     pub(crate) fn of(home: &Home) -> Self {
         let store = PendingApprovalStore::of(home);

@@ -36,7 +36,7 @@ use crate::failed_logins::FailedLogins;
 use crate::mcp::http::HttpGateway;
 use crate::mcp::{BuiltinAccess, McpGateway};
 use crate::metrics::Metrics;
-use crate::pending_approvals::{self, PendingApprovals};
+use crate::pending_approvals::{self, PendingApprovalStats, PendingApprovals};
 use crate::rate_limit::{self, RateLimits, ResponseSlot};
 use crate::responses::{LiveResponses, continue_unfinished};
 use crate::router::router;
@@ -49,6 +49,7 @@ use crate::token::AccessTokens;
 use crate::tool_switchboard::ToolSwitchboard;
 use crate::unknown_fields::UnknownFields;
 use crate::used_approvals::UsedApprovals;
+use crate::waiting_calls::{self, WaitingCalls};
 use crate::webhook::Webhook;
 
 /// A server that is bound to its address. It serves requests when [`run`](Server::run) is called.
@@ -93,6 +94,8 @@ pub(crate) struct ServerState {
     pub(crate) tenant_sizes: TenantSizes,
     pub(crate) live: Arc<LiveResponses>,
     pub(crate) pending_approvals: PendingApprovals,
+    /// The calls of MCP clients that wait for approval.
+    pub(crate) waiting_calls: WaitingCalls,
     pub(crate) used_approvals: UsedApprovals,
     pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
@@ -121,6 +124,12 @@ impl ServerState {
     pub(crate) async fn stopped(&self) {
         // Waiting cannot fail, because the sender lives as long as this state.
         let _ = self.stopping.subscribe().wait_for(|stopping| *stopping).await;
+    }
+
+    /// Returns the number and the age of the approval requests that wait, of responses and of MCP clients.
+    pub(crate) fn approval_stats(&self) -> PendingApprovalStats {
+        let now_ms = now_ms();
+        self.pending_approvals.stats(now_ms).and(self.waiting_calls.stats(now_ms))
     }
 
     /// Returns the number of responses in progress.
@@ -362,6 +371,7 @@ impl Server {
             tenant_sizes: TenantSizes::default(),
             live: Arc::default(),
             pending_approvals,
+            waiting_calls: WaitingCalls::default(),
             used_approvals,
             webhook: Webhook::new(metrics.clone()),
             store_errors: StoreErrors::new(metrics.clone(), log.clone()),
@@ -389,7 +399,12 @@ impl Server {
             (AuthMode::NoAuth, ServedRoutes::All) => Some(BuiltinAccess::Withheld),
             (AuthMode::Keys, _) => None,
         };
-        let gateway = HttpGateway::new(gateway, without_keys, self.browser_address());
+        // Without the native API, no caller could decide about a call that waits.
+        let approvers = match (self.state.settings.auth, routes) {
+            (AuthMode::Keys, ServedRoutes::All) => Some(waiting_calls::approvers(&self.state)),
+            (AuthMode::NoAuth, _) | (_, ServedRoutes::McpOnly) => None,
+        };
+        let gateway = HttpGateway::new(gateway, (without_keys, approvers), self.browser_address());
         self.mcp = Some(MountedMcp { gateway, routes });
         self
     }

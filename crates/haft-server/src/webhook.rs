@@ -10,7 +10,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use haft_config::resolved::{ServeSettings, WebhookSecret, WebhookSettings};
-use haft_store::pending_approvals::PendingApprovalRecord;
+use haft_store::pending_approvals::{PendingApprovalRecord, expires_ms};
 use haft_tools::rest::{AllowedHosts, Method, RestBody, RestClient, RestRequest};
 use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
@@ -23,6 +23,7 @@ use url::Url;
 use crate::auth::now_ms;
 use crate::metrics::Metrics;
 use crate::server::ServerState;
+use crate::waiting_calls::{CALL_SERVER_LABEL, WaitingCall};
 
 /// The pauses before the second and each further attempt.
 const RETRY_PAUSES: [Duration; 4] =
@@ -51,8 +52,8 @@ struct WebhookReceiver {
 /// One event, ready to be signed.
 struct WebhookEvent {
     id: String,
-    /// The response that the event is about.
-    response: String,
+    /// The response that the event is about; `None` for the call of an MCP client.
+    response: Option<String>,
     body: String,
 }
 
@@ -68,11 +69,31 @@ impl Webhook {
         settings: &ServeSettings,
         record: &PendingApprovalRecord,
     ) {
+        self.begin(state, settings, || approval_event(record, settings.approval_timeout));
+    }
+
+    /// Begins the delivery of the approval request of an MCP client.
+    pub(crate) fn announce_call(
+        &self,
+        state: &Arc<ServerState>,
+        settings: &ServeSettings,
+        call: &WaitingCall,
+    ) {
+        self.begin(state, settings, || call_event(call, settings.approval_timeout));
+    }
+
+    /// Begins a delivery, if there is a receiver and a free slot.
+    fn begin(
+        &self,
+        state: &Arc<ServerState>,
+        settings: &ServeSettings,
+        event: impl FnOnce() -> WebhookEvent,
+    ) {
         let Some(receiver) = WebhookReceiver::of(settings) else { return };
         let Ok(slot) = Arc::clone(&self.slots).try_acquire_owned() else {
             return self.metrics.webhook("dropped");
         };
-        begin_delivery(state, receiver, approval_event(record, settings.approval_timeout), slot);
+        begin_delivery(state, receiver, event(), slot);
     }
 
     /// Begins the delivery of approval requests that an earlier process has not delivered. Waits for a slot: after a
@@ -113,12 +134,14 @@ fn begin_delivery(
         match deliver(&state, &receiver, &event).await {
             DeliveryEnd::Delivered => {
                 state.metrics.webhook("delivered");
-                let marked = tokio::task::spawn_blocking(move || {
-                    state.pending_approvals.mark_announced(&event.response);
-                });
-                // Ignore a failure: without the mark, the next process delivers the event a second time, with the same
-                // id.
-                let _ = marked.await;
+                if let Some(response) = event.response {
+                    let marked = tokio::task::spawn_blocking(move || {
+                        state.pending_approvals.mark_announced(&response);
+                    });
+                    // Ignore a failure: without the mark, the next process delivers the event a second time, with the
+                    // same id.
+                    let _ = marked.await;
+                }
             }
             DeliveryEnd::GivenUp => state.metrics.webhook("given_up"),
             DeliveryEnd::Stopped => {}
@@ -143,7 +166,22 @@ fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> Webhook
     });
     // Use the same id in each attempt, so that a receiver can detect repeated deliveries.
     let response = record.response.clone();
-    WebhookEvent { id: format!("msg_{response}"), response, body: body.to_string() }
+    WebhookEvent { id: format!("msg_{response}"), response: Some(response), body: body.to_string() }
+}
+
+/// Returns the event about a call of an MCP client. The call belongs to no response and no run.
+fn call_event(call: &WaitingCall, lifetime: Duration) -> WebhookEvent {
+    let WaitingCall { id, principal, tool, since_ms, .. } = call;
+    let request = json!({"id": id, "server_label": CALL_SERVER_LABEL, "name": tool});
+    let body = json!({
+        "type": "approval.requested",
+        "timestamp": time_text(*since_ms),
+        "data": {
+            "response": null, "run": null, "tenant": principal.tenant(), "subject": principal.subject(),
+            "expires_at": time_text(expires_ms(*since_ms, lifetime)), "requests": [request],
+        },
+    });
+    WebhookEvent { id: format!("msg_{id}"), response: None, body: body.to_string() }
 }
 
 fn time_text(milliseconds: u64) -> String {
@@ -215,7 +253,7 @@ mod tests {
         let receiver = WebhookReceiver { url, secret: WebhookSecret(secret) };
         let event = WebhookEvent {
             id: "msg_p5jXN8AQM9LWM0D4loKWxJek".into(),
-            response: "resp_1".into(),
+            response: Some("resp_1".into()),
             body: "{\"test\": 2432232314}".into(),
         };
         let request = signed(&receiver, &event, 1_614_265_330);

@@ -7,6 +7,7 @@ use haft_testkit::{TestTree, TestUser};
 use serde_json::{Value, json};
 
 mod agents;
+mod api_approvals;
 mod approvals;
 mod hostile;
 mod http;

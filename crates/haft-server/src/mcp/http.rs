@@ -30,7 +30,7 @@ use self::sessions::{GatewaySession, SessionTable};
 use self::stream::{ErrorStatus, empty, event_stream, respond};
 use super::client_outputs::OutputOwner;
 use super::connection::{ClientConnection, MESSAGE_BYTES_MAX};
-use super::gateway::{BuiltinAccess, GatewayUser, McpGateway, TaskListAccess};
+use super::gateway::{BuiltinAccess, GatewayUser, McpGateway, OperatorApprovers, TaskListAccess};
 pub(crate) use super::logins::LOGIN_PATH;
 use super::logins::LoginPlace;
 use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST};
@@ -68,15 +68,16 @@ impl HttpGateway {
         self.pool.server_states()
     }
 
-    /// Creates the gateway. `address` is the address of the server that browsers can use.
+    /// Creates the gateway. `approvers` asks callers of the approvals API about the calls of clients without forms, and
+    /// `address` is the address of the server that browsers can use.
     pub(crate) fn new(
         gateway: McpGateway,
-        without_keys: Option<BuiltinAccess>,
+        (without_keys, approvers): (Option<BuiltinAccess>, Option<OperatorApprovers>),
         address: Option<String>,
     ) -> Arc<Self> {
         let place = address.map_or(LoginPlace::Nowhere, |base| LoginPlace::Pages { base });
         let http = Arc::new(Self {
-            pool: Arc::new(ToolPool::new(Arc::new(gateway), place)),
+            pool: Arc::new(ToolPool::new(Arc::new(gateway), place).with_approvers(approvers)),
             sessions: SessionTable::default(),
             without_keys,
             sweeper: Mutex::default(),

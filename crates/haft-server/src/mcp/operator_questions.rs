@@ -1,6 +1,8 @@
-//! Approvals by the operator of the gateway, for calls of clients that cannot show a form to their users.
+//! Approvals by the operator of the gateway, at the terminal or through the approvals API, for calls of clients that
+//! cannot show a form to their users.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::BoxFuture;
@@ -10,29 +12,70 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::connection::ClientConnection;
+use super::gateway::OperatorApprovers;
 use super::questions::ANSWER_WAIT_MAX;
 
-/// The maximum number of questions that wait for the operator, including the open one.
+/// The maximum number of questions that wait for the operator at the terminal, including the open one.
 const WAITING_MAX: usize = 64;
 
-/// The maximum number of questions of one principal that wait for the operator. Otherwise one principal could fill the
-/// queue, and the calls of all others would be denied.
+/// The maximum number of questions of one principal that wait for the operator at the terminal. Otherwise one principal
+/// could fill the queue, and the calls of all others would be denied.
 const WAITING_PER_PRINCIPAL_MAX: usize = 16;
 
-const QUEUE_FULL: &str = "too many questions already wait for the operator";
-const TOO_LATE: &str = "the operator did not answer within 10 minutes";
-const READER_LEFT: &str = "the client closed the stream of its request before the operator answered";
+/// The maximum number of calls that wait in the approvals API. More principals share it than a terminal.
+const API_WAITING_MAX: usize = 1_024;
 
-/// Counts the questions that wait for the operator.
-#[derive(Debug, Default)]
-pub(super) struct OperatorQueue(Mutex<HashMap<Principal, usize>>);
+/// The maximum number of calls of one principal that wait in the approvals API.
+const API_WAITING_PER_PRINCIPAL_MAX: usize = 64;
+
+const QUEUE_FULL: &str = "too many calls already wait for approval";
+const TOO_LATE: &str = "the operator did not answer within 10 minutes";
+const READER_LEFT: &str = "the client closed the stream of its request before the call was approved";
+
+/// Counts the questions that wait for an answer.
+#[derive(Debug)]
+pub(super) struct OperatorQueue {
+    waiting: Mutex<HashMap<Principal, usize>>,
+    waiting_max: usize,
+    per_principal_max: usize,
+}
+
+/// The approvals API of the server, and the calls that wait there.
+pub(super) struct ApprovalsApi {
+    pub(super) approvers: OperatorApprovers,
+    pub(super) queue: Arc<OperatorQueue>,
+}
+
+impl ApprovalsApi {
+    pub(super) fn new(approvers: OperatorApprovers) -> Self {
+        Self { approvers, queue: Arc::new(OperatorQueue::of_api()) }
+    }
+}
+
+impl fmt::Debug for ApprovalsApi {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApprovalsApi").field("queue", &self.queue).finish_non_exhaustive()
+    }
+}
 
 impl OperatorQueue {
+    pub(super) fn of_terminal() -> Self {
+        Self::limited(WAITING_MAX, WAITING_PER_PRINCIPAL_MAX)
+    }
+
+    fn of_api() -> Self {
+        Self::limited(API_WAITING_MAX, API_WAITING_PER_PRINCIPAL_MAX)
+    }
+
+    fn limited(waiting_max: usize, per_principal_max: usize) -> Self {
+        Self { waiting: Mutex::default(), waiting_max, per_principal_max }
+    }
+
     /// Adds a question until the place is dropped; returns `None` if too many wait.
     fn enter(&self, principal: &Principal) -> Option<QueuedQuestion<'_>> {
         let mut waiting = self.waiting();
         let own = waiting.get(principal).copied().unwrap_or_default();
-        if own >= WAITING_PER_PRINCIPAL_MAX || waiting.values().sum::<usize>() >= WAITING_MAX {
+        if own >= self.per_principal_max || waiting.values().sum::<usize>() >= self.waiting_max {
             return None;
         }
         waiting.insert(principal.clone(), own + 1);
@@ -40,7 +83,7 @@ impl OperatorQueue {
     }
 
     fn waiting(&self) -> MutexGuard<'_, HashMap<Principal, usize>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -67,10 +110,20 @@ pub(super) struct ClientReply {
     pub(super) request: Box<RawValue>,
 }
 
+/// Selects the limit of the wait for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AnswerWait {
+    /// The wait of every question to a person who is present.
+    Minutes,
+    /// The approver itself ends the wait.
+    ByApprover,
+}
+
 /// Asks the operator about the calls of one principal, within the limits of the gateway.
 pub(super) struct OperatorQuestions {
     pub(super) operator: Arc<dyn Approver>,
     pub(super) queue: Arc<OperatorQueue>,
+    pub(super) wait: AnswerWait,
     pub(super) principal: Principal,
     /// `None` if the end of the call does not depend on the reader of a reply.
     pub(super) reply: Option<ClientReply>,
@@ -84,9 +137,17 @@ impl OperatorQuestions {
         tokio::select! {
             biased;
             () = self.reader_left() => ApprovalAnswer::Unanswered(READER_LEFT),
-            answer = timeout(ANSWER_WAIT_MAX, self.operator.ask(request)) => {
-                answer.unwrap_or(ApprovalAnswer::Unanswered(TOO_LATE))
+            answer = self.answer(request) => answer,
+        }
+    }
+
+    async fn answer(&self, request: &ApprovalRequest) -> ApprovalAnswer {
+        let answer = self.operator.ask(request);
+        match self.wait {
+            AnswerWait::Minutes => {
+                timeout(ANSWER_WAIT_MAX, answer).await.unwrap_or(ApprovalAnswer::Unanswered(TOO_LATE))
             }
+            AnswerWait::ByApprover => answer.await,
         }
     }
 
@@ -131,6 +192,7 @@ mod tests {
         OperatorQuestions {
             operator: Arc::new(AbsentOperator),
             queue: Arc::clone(queue),
+            wait: AnswerWait::Minutes,
             principal: Principal::new("acme", subject, "key_1"),
             reply: None,
         }
@@ -153,7 +215,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn call_is_denied_with_the_reason_if_the_operator_does_not_answer() {
-        let queue = Arc::new(OperatorQueue::default());
+        let queue = Arc::new(OperatorQueue::of_terminal());
         let began = tokio::time::Instant::now();
         let answer = questions("anna", &queue).ask(&request()).await;
         assert_eq!((answer, began.elapsed()), (ApprovalAnswer::Unanswered(TOO_LATE), ANSWER_WAIT_MAX));
@@ -163,7 +225,7 @@ mod tests {
 
     #[test]
     fn number_of_waiting_questions_is_limited_per_principal_and_in_total() {
-        let queue = OperatorQueue::default();
+        let queue = OperatorQueue::of_terminal();
         let enter = |subject: usize| queue.enter(&Principal::new("acme", subject.to_string(), "key_1"));
         let mut places: Vec<_> = (0..WAITING_PER_PRINCIPAL_MAX).map(|_| enter(0).unwrap()).collect();
         assert!(enter(0).is_none());

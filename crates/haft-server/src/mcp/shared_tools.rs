@@ -17,12 +17,12 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::address::UpstreamAddresses;
 use super::client_outputs::ClientOutputs;
-use super::gateway::{GatewayClient, McpGateway, OpenedTools, OutputsOpener, WarningSink};
+use super::gateway::{GatewayClient, McpGateway, OpenedTools, OperatorApprovers, OutputsOpener, WarningSink};
 use super::held::HeldCalls;
 use super::listing::CachedListing;
 use super::logins::{LoginPlace, UpstreamLogins};
 use super::meta_tools::{ListedTools, ToolListing};
-use super::operator_questions::OperatorQueue;
+use super::operator_questions::{ApprovalsApi, OperatorQueue};
 use super::provider_changes::{LIST_SETTLE_TIME, any_change, change_counts};
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
@@ -259,6 +259,8 @@ pub(super) struct ToolPool {
     pub(super) logins: Arc<UpstreamLogins>,
     /// The questions that wait for the operator. A reload keeps them.
     pub(super) operator_queue: Arc<OperatorQueue>,
+    /// The approvals API; `None` for a server without it.
+    pub(super) approvals_api: Option<ApprovalsApi>,
     pooled: Mutex<PooledTools>,
     /// The number of reloads.
     generation: watch::Sender<u64>,
@@ -268,7 +270,15 @@ impl ToolPool {
     pub(super) fn new(gateway: Arc<McpGateway>, place: LoginPlace) -> Self {
         let pooled = PooledTools { gateway, clients: HashMap::new(), replaced: Vec::new() };
         let (pooled, generation) = (Mutex::new(pooled), watch::Sender::new(0));
-        Self { logins: UpstreamLogins::new(place), operator_queue: Arc::default(), pooled, generation }
+        let operator_queue = Arc::new(OperatorQueue::of_terminal());
+        Self { logins: UpstreamLogins::new(place), operator_queue, approvals_api: None, pooled, generation }
+    }
+
+    /// Adds the approvals API, which decides about the calls of clients without forms.
+    #[must_use]
+    pub(super) fn with_approvers(mut self, approvers: Option<OperatorApprovers>) -> Self {
+        self.approvals_api = approvers.map(ApprovalsApi::new);
+        self
     }
 
     /// Returns the settings for new clients.

@@ -1,10 +1,15 @@
 //! Routes of the native API that list approval requests and decide about them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use haft_core::approval::ApprovalAnswer;
+use haft_store::api_keys::KeyScope;
+use haft_store::audit_log::AuditEvent;
+use haft_store::pending_approvals::expires_ms;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -14,14 +19,21 @@ use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::responses::{self, invalid};
 use crate::server::ServerState;
+use crate::waiting_calls::{CALL_SERVER_LABEL, WaitingCall};
 
 /// An approval request that waits for an answer.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ApprovalObject {
     id: String,
-    /// The response that ended with the request
-    response: String,
-    run: String,
+    /// The response that ended with the request; null for a call of an MCP client
+    response: Option<String>,
+    /// The run that waits; null for a call of an MCP client
+    run: Option<String>,
+    /// The name that the MCP client gave itself; null for a response
+    client: Option<String>,
+    /// The reason why the call of an MCP client needs approval; null for a response
+    reason: Option<String>,
+    /// `haft` for a call of an MCP client
     server_label: String,
     /// The name of the tool
     name: String,
@@ -38,6 +50,32 @@ pub(crate) struct ApprovalObject {
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ApprovalList {
     data: Vec<ApprovalObject>,
+}
+
+impl ApprovalObject {
+    fn of_call(call: WaitingCall, lifetime: Duration) -> Self {
+        Self {
+            id: call.id,
+            response: None,
+            run: None,
+            client: call.client,
+            reason: Some(call.reason),
+            server_label: CALL_SERVER_LABEL.to_owned(),
+            name: call.tool,
+            arguments: Value::Object(call.arguments),
+            // Only rules of the operator require approval for such a call.
+            needs_scope: true,
+            since_ms: call.since_ms,
+            expires_ms: expires_ms(call.since_ms, lifetime),
+        }
+    }
+}
+
+/// The decision about the call of an MCP client, whose result goes to this client.
+#[derive(Debug, Serialize)]
+struct DecidedCall {
+    id: String,
+    approve: bool,
 }
 
 /// The body of a decision.
@@ -57,9 +95,7 @@ pub(super) async fn list(
 ) -> Result<Json<ApprovalList>, ApiError> {
     let lifetime = state.runtime.config().serve.approval_timeout;
     let mut data = Vec::new();
-    let mut records = state.pending_approvals.of_principal(&caller.principal);
-    records.sort_by_key(|record| record.since_ms);
-    for record in records {
+    for record in state.pending_approvals.of_principal(&caller.principal) {
         // A response that cannot be read must not hide the other requests.
         let stored = responses::find(&state, &caller, &record.response).await.ok().flatten();
         let waiting = stored.map(|stored| stored.approvals).unwrap_or_default();
@@ -68,8 +104,10 @@ pub(super) async fn list(
             let of_call = waiting.iter().find(|waiting| waiting.item == request.id);
             data.push(ApprovalObject {
                 id: request.id,
-                response: record.response.clone(),
-                run: record.run.clone(),
+                response: Some(record.response.clone()),
+                run: Some(record.run.clone()),
+                client: None,
+                reason: None,
                 server_label: request.server_label,
                 name: request.name,
                 arguments: of_call.map_or(Value::Null, |waiting| waiting.arguments.clone()),
@@ -79,11 +117,15 @@ pub(super) async fn list(
             });
         }
     }
+    let calls = state.waiting_calls.of_principal(&caller.principal).into_iter();
+    data.extend(calls.map(|call| ApprovalObject::of_call(call, lifetime)));
+    // The sort is stable, so the requests of one response keep their order.
+    data.sort_by_key(|request| request.since_ms);
     Ok(Json(ApprovalList { data }))
 }
 
-/// `POST /api/v1/approvals/{id}`. The server handles the decision like an approval answer that a client sends to
-/// `/v1/responses`.
+/// `POST /api/v1/approvals/{id}`. The server handles the decision about a response like an approval answer that a client
+/// sends to `/v1/responses`. A decision about the call of an MCP client continues this call.
 pub(super) async fn decide(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -93,7 +135,10 @@ pub(super) async fn decide(
     let Some(approve) = body.get("approve").and_then(Value::as_bool) else {
         return Err(invalid("approve", "`approve` must be true or false"));
     };
-    let missing = || ApiError::new(ApiErrorKind::NotFound, format!("there is no approval request `{id}`"));
+    if state.waiting_calls.contains(&caller.principal, &id) {
+        return decide_call(&state, &caller, id, approve).map(IntoResponse::into_response);
+    }
+    let missing = || not_found(&id);
     let mut records = state.pending_approvals.of_principal(&caller.principal).into_iter();
     let found = records.find(|record| record.requests.iter().any(|request| request.id == id));
     let response = found.ok_or_else(missing)?.response;
@@ -108,4 +153,26 @@ pub(super) async fn decide(
     ];
     let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     responses::create_in_background(&state, &caller, body).await
+}
+
+/// Decides about the call of an MCP client. The same key may have made the call, so the scope is always required.
+fn decide_call(
+    state: &ServerState,
+    caller: &Caller,
+    id: String,
+    approve: bool,
+) -> Result<Json<DecidedCall>, ApiError> {
+    caller.require(KeyScope::Approvals)?;
+    let (answer, word) =
+        if approve { (ApprovalAnswer::AllowOnce, "approved") } else { (ApprovalAnswer::Deny, "denied") };
+    // The client may have cancelled the call in the meantime.
+    if !state.waiting_calls.decide(&id, answer) {
+        return Err(not_found(&id));
+    }
+    state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, &id, word);
+    Ok(Json(DecidedCall { id, approve }))
+}
+
+fn not_found(id: &str) -> ApiError {
+    ApiError::new(ApiErrorKind::NotFound, format!("there is no approval request `{id}`"))
 }

@@ -9,7 +9,7 @@ use haft_store::api_keys::KeyScope;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::auth::{Caller, now_ms};
+use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::server::ServerState;
 
@@ -112,7 +112,7 @@ pub(super) async fn stats(
     caller: Caller,
 ) -> Result<Json<ServerStats>, ApiError> {
     caller.require(KeyScope::Admin)?;
-    let (queue, approvals) = (state.runtime.queue().stats(), state.pending_approvals.stats(now_ms()));
+    let (queue, approvals) = (state.runtime.queue().stats(), state.approval_stats());
     Ok(Json(ServerStats {
         started_s: state.started_s,
         active_responses: state.active_responses(),

@@ -149,10 +149,13 @@ const ROUTES: [NativeRoute; 23] = [
     NativeRoute {
         method: "post",
         path: "/approvals/{id}",
-        summary: "Approves or denies a call. The run continues as a background response, which the reply contains.",
+        summary: "Approves or denies a call. The run continues as a background response, which the reply contains. After a decision about a call of an MCP client, the reply contains `id` and `approve`.",
         query: &[],
         body: Some(SchemaGenerator::subschema_for::<approvals::ApprovalDecisionBody>),
-        reply: NativeReply::Other("A response object of the Open Responses specification"),
+        reply: NativeReply::Other(
+            "A response object of the Open Responses specification; for a call of an MCP client, an object with `id` \
+             and `approve`",
+        ),
         handler: || post(approvals::decide),
     },
     NativeRoute {

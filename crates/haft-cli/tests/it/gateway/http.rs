@@ -56,7 +56,13 @@ impl GatewayServer {
         self.send_to(path, "GET", &[], "")
     }
 
-    fn send_to(&self, path: &str, method: &str, headers: &[(&str, &str)], body: &str) -> GatewayReply {
+    pub(super) fn send_to(
+        &self,
+        path: &str,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> GatewayReply {
         let mut text = String::new();
         self.open(path, method, headers, body).read_to_string(&mut text).unwrap();
         GatewayReply(text)

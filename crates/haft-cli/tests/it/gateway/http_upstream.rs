@@ -169,7 +169,7 @@ fn text(text: &str) -> Value {
 }
 
 /// Reads the method and the body of a request.
-fn read(stream: &TcpStream) -> Option<(String, String)> {
+pub(super) fn read(stream: &TcpStream) -> Option<(String, String)> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -191,7 +191,7 @@ fn read(stream: &TcpStream) -> Option<(String, String)> {
     Some((method, String::from_utf8_lossy(&body).into_owned()))
 }
 
-fn respond(mut stream: &TcpStream, status: &str, headers: &str, body: &str) -> Option<()> {
+pub(super) fn respond(mut stream: &TcpStream, status: &str, headers: &str, body: &str) -> Option<()> {
     let head =
         format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).ok()

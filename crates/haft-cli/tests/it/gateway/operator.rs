@@ -44,13 +44,13 @@ impl GatewayTerminal {
 }
 
 /// A session of a client.
-struct ClientSession<'a> {
+pub(super) struct ClientSession<'a> {
     server: &'a GatewayServer,
     headers: Vec<(&'a str, String)>,
 }
 
 impl<'a> ClientSession<'a> {
-    fn begin(server: &'a GatewayServer, key: Option<&str>) -> Self {
+    pub(super) fn begin(server: &'a GatewayServer, key: Option<&str>) -> Self {
         let mut headers: Vec<(&str, String)> =
             key.map(|key| ("Authorization", key.to_owned())).into_iter().collect();
         let session = Self { server, headers: headers.clone() };
@@ -64,16 +64,16 @@ impl<'a> ClientSession<'a> {
     }
 
     /// Begins a call of `bash`, and returns the stream of its response.
-    fn open_call(&self, id: u64, command: &str) -> TcpStream {
+    pub(super) fn open_call(&self, id: u64, command: &str) -> TcpStream {
         let call = request(id, "tools/call", &call_of(command));
         self.server.open("/mcp", "POST", &self.headers(), &call.to_string())
     }
 
-    fn call(&self, command: &str) -> Value {
+    pub(super) fn call(&self, command: &str) -> Value {
         self.server.post(&self.headers(), &request(7, "tools/call", &call_of(command))).message()
     }
 
-    fn notify(&self, method: &str, params: &Value) {
+    pub(super) fn notify(&self, method: &str, params: &Value) {
         let told = json!({"jsonrpc": "2.0", "method": method, "params": params});
         assert_eq!(self.server.post(&self.headers(), &told).status(), 202);
     }
@@ -83,12 +83,12 @@ fn call_of(command: &str) -> Value {
     json!({"name": "bash", "arguments": {"command": command}})
 }
 
-fn text(message: &Value) -> &str {
+pub(super) fn text(message: &Value) -> &str {
     message["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{message}"))
 }
 
 /// Reads the rest of a response, and returns its last message.
-fn message(mut stream: TcpStream, mut response: String) -> Value {
+pub(super) fn message(mut stream: TcpStream, mut response: String) -> Value {
     stream.read_to_string(&mut response).unwrap();
     GatewayReply::of(response).message()
 }
@@ -201,14 +201,22 @@ fn question_is_withdrawn_if_its_client_disconnects_or_cancels() {
 
 /// Begins a call in a protocol revision without sessions, and returns the stream of its response.
 fn open_stateless(server: &GatewayServer, command: &str) -> TcpStream {
+    open_stateless_with(server, command, &[])
+}
+
+/// Like [`open_stateless`], with further headers.
+pub(super) fn open_stateless_with(
+    server: &GatewayServer,
+    command: &str,
+    headers: &[(&str, &str)],
+) -> TcpStream {
     let mut params = call_of(command);
     params["_meta"] = json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
     });
-    let headers =
-        [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "bash")];
-    server.open("/mcp", "POST", &headers, &request(1, "tools/call", &params).to_string())
+    let own = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "bash")];
+    server.open("/mcp", "POST", &[&own, headers].concat(), &request(1, "tools/call", &params).to_string())
 }
 
 #[test]

@@ -21,7 +21,7 @@ use crate::mcp::era::{ClientAbilities, RequestEra};
 use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser, TaskListAccess};
 use crate::mcp::listing::ListedItems;
 use crate::mcp::message::{GatewayError, INTERNAL_ERROR};
-use crate::mcp::operator_questions::{ClientReply, OperatorQuestions};
+use crate::mcp::operator_questions::{AnswerWait, ClientReply, OperatorQuestions};
 use crate::mcp::shared_tools::SharedTools;
 
 /// The tools of a connection, after the first request.
@@ -236,19 +236,27 @@ impl ClientConnection {
         Ok(ConnectionOutputs { listed, own: of_tasks.clone(), of_tasks })
     }
 
-    /// Returns the approver that asks the operator; `None` if the client can ask its own user, or no operator can be
-    /// asked.
+    /// Returns the approver that asks the operator, at the terminal or through the approvals API; `None` if the client
+    /// can ask its own user, or no operator can be asked.
     pub(super) fn operator_approver(
         &self,
         tools: &SharedTools,
         reply: &dyn Fn() -> Option<ClientReply>,
     ) -> Option<Arc<dyn Approver>> {
-        let operator = tools.gateway.operator.as_ref().filter(|_| !tools.client.abilities.elicitation)?;
+        if tools.client.abilities.elicitation {
+            return None;
+        }
+        let (approvers, queue, wait) = match (&tools.gateway.operator, &self.pool.approvals_api) {
+            (Some(terminal), _) => (terminal, &self.pool.operator_queue, AnswerWait::Minutes),
+            (None, Some(api)) => (&api.approvers, &api.queue, AnswerWait::ByApprover),
+            (None, None) => return None,
+        };
         let principal = self.user.principal.clone();
         let client = CallingClient { principal: principal.clone(), name: self.client_name.get().cloned() };
         Some(Arc::new(OperatorQuestions {
-            operator: operator(&client),
-            queue: Arc::clone(&self.pool.operator_queue),
+            operator: approvers(&client),
+            queue: Arc::clone(queue),
+            wait,
             principal,
             reply: reply(),
         }))
