@@ -38,7 +38,7 @@ use crate::mcp::{BuiltinAccess, McpGateway};
 use crate::metrics::Metrics;
 use crate::pending_approvals::{self, PendingApprovalStats, PendingApprovals};
 use crate::rate_limit::{self, RateLimits, ResponseSlot};
-use crate::responses::{LiveResponses, continue_unfinished};
+use crate::responses::{CutRequests, LiveResponses, continue_unfinished};
 use crate::router::router;
 use crate::settings::{AuthMode, ServerSettings};
 use crate::storage_limits::{self, TenantSizes};
@@ -97,6 +97,7 @@ pub(crate) struct ServerState {
     /// The calls of MCP clients that wait for approval.
     pub(crate) waiting_calls: WaitingCalls,
     pub(crate) used_approvals: UsedApprovals,
+    pub(crate) cut_requests: CutRequests,
     pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
     pub(crate) store_errors: StoreErrors,
@@ -373,6 +374,7 @@ impl Server {
             pending_approvals,
             waiting_calls: WaitingCalls::default(),
             used_approvals,
+            cut_requests: CutRequests::default(),
             webhook: Webhook::new(metrics.clone()),
             store_errors: StoreErrors::new(metrics.clone(), log.clone()),
             unknown_fields: UnknownFields::new(log),

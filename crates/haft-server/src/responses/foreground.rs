@@ -13,6 +13,7 @@ use haft_runtime::RunHandle;
 use haft_store::audit_log::AuditEvent;
 use tokio::runtime::Handle;
 
+use super::cut_requests::RequestIdentity;
 use super::drive::{ActiveResponse, EndedResponse};
 use super::fold::StreamEvent;
 use crate::server::ServerState;
@@ -87,11 +88,14 @@ pub(crate) struct WholeResponse {
     /// `None` after the end.
     work: Option<BoxFuture<'static, EndedResponse>>,
     connection: ClientConnection,
+    /// The request, if its client counts retries. The client of a stream does not retry after the first event.
+    identity: Option<RequestIdentity>,
 }
 
 impl WholeResponse {
-    pub(crate) fn new(active: ActiveResponse) -> Self {
-        Self { connection: ClientConnection::of(&active), work: Some(Box::pin(active.finished())) }
+    pub(crate) fn new(active: ActiveResponse, identity: Option<RequestIdentity>) -> Self {
+        let connection = ClientConnection::of(&active);
+        Self { connection, work: Some(Box::pin(active.finished())), identity }
     }
 }
 
@@ -108,9 +112,16 @@ impl Future for WholeResponse {
 
 impl Drop for WholeResponse {
     fn drop(&mut self) {
-        if let Some(work) = self.work.take() {
-            self.connection.lost(async move { drop(work.await) });
-        }
+        let Some(work) = self.work.take() else { return };
+        let cuts = &self.connection.state.cut_requests;
+        let outcome =
+            self.identity.take().map(|identity| cuts.add(identity, self.connection.response.clone()));
+        self.connection.lost(async move {
+            let tool_began = work.await.tool_began;
+            if let Some(outcome) = outcome {
+                outcome.set(tool_began);
+            }
+        });
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod compact;
+mod cut_requests;
 mod drive;
 mod event_block;
 mod field;
@@ -64,6 +65,7 @@ use crate::server::ServerState;
 use crate::storage_limits;
 use crate::store_errors::StoreKind;
 use compact::SealedConversation;
+use cut_requests::{RequestIdentity, retry_count};
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::ResponseFold;
 use foreground::{StreamedResponse, WholeResponse};
@@ -78,6 +80,7 @@ use sse::EventSource;
 use tool_origin::ToolOrigins;
 
 pub(crate) use compact::compact;
+pub(crate) use cut_requests::CutRequests;
 pub(crate) use field::{RequestField, invalid};
 pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
@@ -95,18 +98,26 @@ pub(crate) async fn create(
     JsonObject(body): JsonObject,
 ) -> Result<Response, ApiError> {
     let key = idempotency_key(&headers)?;
-    // Compute the digest only for a request with an idempotency key, because only such a request is compared with a
-    // repeated one.
-    let digest = key.as_ref().map(|_| request_digest(body.clone()));
+    let retries = retry_count(&headers);
+    // Compute the digest only if a later request can be a repetition of this one.
+    let is_repeatable = key.is_some() || retries.is_some();
+    let digest = is_repeatable.then(|| request_digest(body.clone()));
     let mut request = request::parse(body)?;
-    request.digest = digest;
+    let identity =
+        digest.clone().map(|digest| RequestIdentity { principal: caller.principal.clone(), digest });
+    request.digest = digest.filter(|_| key.is_some());
     request.event_options = event_options(&headers)?;
     request.trace = trace_context(&headers);
     model_settings::warn_of_unsupported(&state, &mut request);
     let warnings = request.warnings.join("; ");
     let mut response = match key {
         None if request.background => detached(&state, &caller, request, new_id()).await?,
-        None => attached(&state, &caller, request).await?,
+        None => {
+            if let Some(identity) = identity.as_ref().filter(|_| retries > Some(0)) {
+                state.cut_requests.check_retry(identity).await?;
+            }
+            attached(&state, &caller, request, identity).await?
+        }
         Some(key) => once(&state, &caller, request, key).await?,
     };
     add_warnings(&mut response, &warnings);
@@ -190,18 +201,19 @@ pub(crate) async fn input_tokens(
     Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens.count()})))
 }
 
-/// Runs a response that is cancelled if its connection closes.
+/// Runs a response that is cancelled if its connection closes. `identity` is present if the client may retry the request.
 async fn attached(
     state: &Arc<ServerState>,
     caller: &Caller,
     request: CreateRequest,
+    identity: Option<RequestIdentity>,
 ) -> Result<Response, ApiError> {
     let stream = request.stream;
     let active = start(state, caller, request, new_id(), None).await?;
     Ok(if stream {
         sse::stream_response(EventSource::Foreground(StreamedResponse::new(active)))
     } else {
-        whole(WholeResponse::new(active).await)
+        whole(WholeResponse::new(active, identity).await)
     })
 }
 

@@ -381,6 +381,15 @@ def retry(model):
     return {"text": response.output_text, "types": [item.type for item in response.output], "id": response.id}
 
 
+def retry_without_key(model):
+    """Lets the client itself send the request again after a cut connection, as it does by default."""
+    tools = [{"type": "mcp", "server_label": "docs"}]
+    try:
+        client.with_options(max_retries=2).responses.create(model=model, input="Add.", tools=tools)
+    except openai.ConflictError as error:
+        return {"code": error.code, "message": error.message}
+
+
 def stream_retry(model):
     """Sends a request again after its stream was cut, as a program does: the client does not repeat streams."""
     fields = {"model": model, "input": "Add.", "tools": [{"type": "mcp", "server_label": "docs"}], "stream": True}
@@ -444,7 +453,7 @@ def main():
              "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals,
              "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url,
              "own_events": own_events, "parse": parse, "cancel": cancel, "retry": retry,
-             "stream_retry": stream_retry}
+             "retry_without_key": retry_without_key, "stream_retry": stream_retry}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

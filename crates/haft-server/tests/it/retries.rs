@@ -55,6 +55,16 @@ fn official_client_retries_after_a_cut_connection_and_the_tool_runs_once() {
 }
 
 #[test]
+fn automatic_retry_without_a_key_does_not_run_the_tool_again() {
+    let tools = ToolServer::start();
+    let (seen, requests) = cut_during_a_call("retry_without_key", &tools);
+    assert_eq!(seen["code"], "retry_repeats_tools", "{seen}");
+    assert_eq!(tools.calls(), [json!({"n": 1})], "one effect");
+    let sent: Vec<_> = requests.iter().map(|text| header(text, "x-stainless-retry-count")).collect();
+    assert_eq!(sent, [Some("0"), Some("1")], "the client does not retry the refusal");
+}
+
+#[test]
 fn repeated_request_after_a_cut_stream_gets_the_whole_stream_and_the_tool_runs_once() {
     let tools = ToolServer::start();
     let (seen, _) = cut_during_a_call("stream_retry", &tools);
