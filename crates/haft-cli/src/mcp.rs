@@ -16,6 +16,8 @@ pub(super) mod serve;
 #[cfg(feature = "serve")]
 mod std_streams;
 mod test;
+#[cfg(feature = "serve")]
+pub(super) mod view;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

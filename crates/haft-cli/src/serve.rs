@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use haft_config::printable;
 use haft_core::principal::Principal;
-use haft_engine::ToolFilter;
 use haft_runtime::governor::EffectExposure;
 use haft_runtime::runtime::{Runtime, Stores};
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
-use haft_server::mcp::{ListedTools, McpGateway};
+use haft_server::mcp::McpGateway;
 use haft_server::{
     AgentCatalog, AuthMode, ConfigReloads, OperatorLog, ReloadedFiles, ServeError, ServedRoutes, Server,
     ServerSettings,
@@ -23,7 +22,8 @@ use super::args::{FileArgs, PolicyArgs, ServeArgs};
 use super::cancel::SignalListener;
 use super::exit::ExitReason;
 use super::mcp::opener::{GatewayAgents, GatewayTools};
-use super::mcp::serve::GatewayFace;
+use super::mcp::serve::{GatewayFace, ServedProfiles};
+use super::mcp::view::ViewSettings;
 use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
 use super::{agents, keys, mcp, memory_secrecy, open_files, skills, terminal};
@@ -112,7 +112,8 @@ fn gateway(
 ) -> Result<McpGateway, CliError> {
     let policy = PolicyArgs { files: files.clone(), ..PolicyArgs::default() };
     let tools = GatewayTools { configuration, policy, exposure: EffectExposure::All, local: None, agents };
-    let face = GatewayFace { name: "haft", selection: ToolFilter::All, listed: ListedTools::All };
+    let (view, profiles) = (ViewSettings::everything(), ServedProfiles::All);
+    let face = GatewayFace { name: "haft", view, profiles };
     mcp::serve::build(face, tools, watch)
 }
 

@@ -18,6 +18,7 @@ pub mod expand;
 mod expected;
 mod file;
 pub mod foreign_file;
+mod gateway;
 mod glob;
 mod groups;
 pub mod home;

@@ -71,13 +71,14 @@ impl ConfigResolver<'_> {
             },
             tools_denied: self.globs("toolsDenied", &written.tools_denied.unwrap_or_default()),
             groups: self.groups(written.groups.unwrap_or_default()),
-            active_groups: written.active_groups.map(|names| self.active_groups(&names)),
+            active_groups: written.active_groups.map(|names| self.group_names("activeGroups", &names)),
             tool_search: ToolSearchSettings {
                 mode: written.tool_search.map_or(ToolSearchMode::Auto, Into::into),
                 always_show: self.globs("alwaysShow", &written.always_show.unwrap_or_default()),
                 expose: written.expose.map_or(ToolExposeForm::Auto, Into::into),
             },
             catalog: catalog(written.catalog.unwrap_or_default()),
+            gateway: self.gateway(written.gateway.unwrap_or_default()),
             mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
             trace_mcp: written.trace_mcp.unwrap_or(false),
             token_store: match written.token_store.unwrap_or(written::RawTokenStore::Auto) {
@@ -231,12 +232,10 @@ impl ConfigResolver<'_> {
 
     /// Checks only the form of group names. Tool providers (a server, the built-in tools) define groups too, so an
     /// unknown name is not an error.
-    fn active_groups(&mut self, names: &[GroupText]) -> Vec<GroupName> {
+    pub(super) fn group_names(&mut self, path: &str, names: &[GroupText]) -> Vec<GroupName> {
         let names = names.iter().enumerate();
         names
-            .filter_map(|(index, name)| {
-                self.checked_name(&item("activeGroups", index), GroupName::new(&name.0))
-            })
+            .filter_map(|(index, name)| self.checked_name(&item(path, index), GroupName::new(&name.0)))
             .collect()
     }
 

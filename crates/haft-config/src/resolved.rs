@@ -19,6 +19,7 @@ use haft_core::tool_lock::ToolLock;
 use haft_core::validate::SchemaDraft;
 
 pub use super::compaction::{AgentCompaction, CompactionSettings, CompactionStart};
+pub use super::gateway::{GatewayListing, GatewayProfileSettings, GatewaySettings, SelectedTools};
 pub use super::mcp::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
 pub use super::models::{ModelName, ModelSelection, ModelSettings, ProviderSettings, SecretTemplate};
 pub use super::oauth::McpOauthSettings;
@@ -52,6 +53,8 @@ pub struct ResolvedConfig {
     /// The settings that decide which tools a model sees, and how it finds the others.
     pub tool_search: ToolSearchSettings,
     pub catalog: CatalogSettings,
+    /// The settings of the MCP gateway.
+    pub gateway: GatewaySettings,
     /// MCP servers, by the names in the configuration.
     pub mcp_servers: BTreeMap<String, McpServerSettings>,
     pub mcp_starts_max: usize,

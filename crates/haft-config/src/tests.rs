@@ -104,6 +104,7 @@ const EVERY_KEY: &str = r#"{
     "groups": {"web": ["fetch"], "all": ["@web", "x"]}, "activeGroups": ["all", "builtin"],
     "toolSearch": "always", "alwaysShow": ["git__*"], "expose": "append",
     "catalog": {"maxToolsPerProvider": 3, "warmupTimeout": "4s"},
+    "gateway": {"profiles": {"docs": {"tools": ["docs__*"], "groups": ["web"], "readOnly": true, "expose": "search", "clients": ["claude-*"]}}},
     "mcpServers": {
         "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
             "enabled": false, "toolsAllowed": ["a*"], "toolsDenied": ["ab"], "toolSchemas": {"a": {"type": "object", "n": [1.5, null]}},
@@ -416,6 +417,26 @@ fn check_document(name: &str, made: impl FnOnce(&str) -> String) {
         found == expected,
         "{name} does not match the schema of the keys; run the tests with UPDATE_DOCS=1"
     );
+}
+
+#[test]
+fn gateway_profiles_are_read_and_their_mistakes_reported() {
+    let read = |text: &str| resolve_text(&format!(r#"{{"gateway": {{"profiles": {text}}}}}"#));
+    let resolved =
+        read(r#"{"a": {}, "b": {"tools": []}, "c": {"groups": ["web"], "readOnly": true}}"#).unwrap();
+    let profiles = resolved.gateway.profiles;
+    assert_eq!(profiles["a"].selected, None, "a profile without a selection has all tools");
+    assert_eq!(profiles["b"].selected, Some(super::resolved::SelectedTools::default()));
+    assert_eq!((profiles["a"].read_only, profiles["c"].read_only), (false, true));
+    let check = |text: &str, expected: &str| {
+        let errors = read(text).unwrap_err();
+        assert!(errors.contains(expected), "{errors}");
+    };
+    check(r#"{"login": {}}"#, "reserved for the login pages");
+    check(r#"{"a/b": {}}"#, "a/b");
+    check(r#"{"a": {"tool": []}}"#, "tools");
+    check(r#"{"a": {"clients": [""]}}"#, "a pattern must not be empty");
+    check(r#"{"a": {"expose": "none"}}"#, "search");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::compaction::{self, CompactionStart};
 use super::expand::{self, VariableSource};
+use super::gateway::RESERVED_PROFILE;
 use super::glob::tool_glob;
 use super::rest::Secret;
 use super::{duration, printable};
@@ -31,7 +32,7 @@ pub(super) struct ValueFormat {
     pub(super) read: ValueParser,
 }
 
-const FORMATS: [ValueFormat; 14] = [
+const FORMATS: [ValueFormat; 16] = [
     ValueFormat {
         name: "haft-duration",
         expected: "milliseconds, or a duration such as \"90s\"",
@@ -58,6 +59,16 @@ const FORMATS: [ValueFormat; 14] = [
         name: "haft-glob",
         expected: "a tool pattern",
         read: |text, _| text_if_valid(text, tool_glob(text)),
+    },
+    ValueFormat {
+        name: "haft-client",
+        expected: "a pattern of client names",
+        read: |text, _| text_if_valid(text, tool_glob(text)),
+    },
+    ValueFormat {
+        name: "haft-profile",
+        expected: "a name with the characters A-Z a-z 0-9 _ -",
+        read: |text, _| profile(text),
     },
     ValueFormat { name: "haft-group", expected: "a group name", read: |text, _| group(text) },
     ValueFormat {
@@ -134,6 +145,15 @@ fn spec(text: &str, around: ValueContext<'_>) -> Result<Value, String> {
     if of_web { unexpanded(text) } else { path(text, around) }
 }
 
+fn profile(text: &str) -> Result<Value, String> {
+    if text == RESERVED_PROFILE {
+        return Err(format!(
+            "the name `{text}` is reserved for the login pages at `/mcp/{text}`; choose another"
+        ));
+    }
+    text_if_valid(text, Namespace::new(text))
+}
+
 fn variable(text: &str) -> Result<Value, String> {
     let named = expand::is_name(text).then(|| json!(text));
     named.ok_or_else(|| format!("expected a variable name; got `{}`", printable::excerpt(text)))
@@ -204,6 +224,8 @@ formatted! {
     Environment(String): { "type": "string", "format": "haft-variable" }
     /// A pattern of tool names or operation names.
     GlobText(String): { "type": "string", "format": "haft-glob" }
+    /// A pattern of the names of MCP clients.
+    ClientText(String): { "type": "string", "format": "haft-client" }
     /// A text that may contain variables; they are expanded on use.
     TemplateText(String): { "type": "string", "format": "haft-template" }
     GroupText(String): { "type": "string", "format": "haft-group" }
@@ -260,6 +282,10 @@ pub(super) fn group_names() -> Value {
 
 pub(super) fn rest_names() -> Value {
     json!({ "format": "haft-rest-name" })
+}
+
+pub(super) fn profile_names() -> Value {
+    json!({ "format": "haft-profile" })
 }
 
 pub(super) fn queue_names() -> Value {

@@ -4,6 +4,7 @@
 //! types: the doc comment of a field is its description for users. `resolve` fills in the defaults, and a test checks
 //! that they are equal to the documented ones.
 
+mod gateway;
 mod mcp;
 pub(super) mod models;
 mod oauth;
@@ -31,6 +32,7 @@ use super::value_format::{
     Environment, GlobText, GroupText, MemberText, Millis, PathText, PercentText, QueueText, Ttl, group_names,
     queue_names, rest_names, tool_globs, words,
 };
+pub(super) use gateway::{RawGateway, RawGatewayProfile};
 pub(super) use mcp::{McpDefaults, RawMcpServer, RawMcpTransport};
 pub(super) use oauth::{RawIdentityProvider, RawMcpOauth};
 pub(super) use sampling::RawMcpSampling;
@@ -98,6 +100,9 @@ pub(super) struct RawConfig {
 
     /// Settings that apply to all MCP servers
     pub(super) mcp: Option<McpDefaults>,
+
+    /// Settings of the MCP gateway: `haft mcp serve`, and `/mcp` of `haft serve`
+    pub(super) gateway: Option<RawGateway>,
 
     /// MCP servers by name, in the `mcpServers` form that server READMEs show
     pub(super) mcp_servers: Option<BTreeMap<String, RawMcpServer>>,

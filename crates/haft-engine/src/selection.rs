@@ -16,6 +16,8 @@ pub enum ToolFilter {
     All,
     /// The request selects the tools that match at least one of these items.
     Only(Arc<[ToolFilterItem]>),
+    /// The request selects the tools that each of these filters selects.
+    Every(Arc<[ToolFilter]>),
 }
 
 /// One group or tool-name pattern.
@@ -60,6 +62,15 @@ impl ToolFilter {
         Self::Only(picks.into_iter().collect())
     }
 
+    /// Returns a filter for the tools that both filters select.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, one) | (one, Self::All) => one,
+            (one, other) => Self::Every([one, other].into()),
+        }
+    }
+
     /// Returns true if the selection includes a tool with this exposed name, this identity, these groups and these
     /// effects.
     pub fn covers(
@@ -72,6 +83,9 @@ impl ToolFilter {
         match self {
             Self::All => true,
             Self::Only(picks) => picks.iter().any(|pick| pick.covers(tool, identity, groups, effects)),
+            Self::Every(filters) => {
+                filters.iter().all(|filter| filter.covers(tool, identity, groups, effects))
+            }
         }
     }
 }
@@ -110,6 +124,10 @@ mod tests {
         check(ToolFilter::of([group("web")]), false);
         check(ToolFilter::of([tool("GIT__*")]), true);
         check(ToolFilter::of([tool("log")]), false);
+        check(ToolFilter::of([group("git")]).and(ToolFilter::of([tool("git__*")])), true);
+        check(ToolFilter::of([group("git")]).and(ToolFilter::of([tool("log")])), false);
+        check(ToolFilter::All.and(ToolFilter::of([])), false);
+        assert_eq!(ToolFilter::All.and(ToolFilter::All), ToolFilter::All);
     }
 
     #[test]

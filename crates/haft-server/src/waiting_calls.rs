@@ -25,9 +25,6 @@ use crate::server::ServerState;
 /// The longest time between two checks whether a request has expired. A new configuration may shorten its time.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The maximum number of characters of a client's name in a request. The client chooses its name.
-const CLIENT_NAME_CHARS_MAX: usize = 200;
-
 /// The prefix of the ids of these requests.
 const ID_PREFIX: &str = "mcpc";
 
@@ -149,11 +146,10 @@ impl ApiApprover {
     }
 
     fn waiting_call(&self, request: &ApprovalRequest) -> WaitingCall {
-        let name = self.client.name.as_deref();
         WaitingCall {
             id: format!("{ID_PREFIX}_{}", Uuid::new_v4().simple()),
             principal: self.client.principal.clone(),
-            client: name.map(|name| name.chars().take(CLIENT_NAME_CHARS_MAX).collect()),
+            client: self.client.name.clone(),
             tool: request.tool.clone(),
             arguments: request.arguments.clone(),
             reason: request.why.clone(),

@@ -243,6 +243,10 @@ pub(crate) struct McpServeArgs {
     #[arg(long, value_enum, value_name = "FORM", default_value_t = ListForm::All)]
     pub(crate) expose: ListForm,
 
+    /// Offer only the tools of this profile in `gateway.profiles` of haft.json
+    #[arg(long, value_name = "NAME")]
+    pub(crate) profile: Option<String>,
+
     /// The server name that clients see
     #[arg(long, value_name = "NAME", default_value = "haft")]
     pub(crate) name: String,
@@ -298,6 +302,7 @@ Examples:
   haft mcp serve --name docs --group docs
   haft mcp serve --tools 'git__*' --read-only
   haft mcp serve --expose search
+  haft mcp serve --profile docs
   haft mcp serve --http 127.0.0.1:8485";
 
 /// Import MCP servers from other programs: Claude, Cursor, VS Code, Windsurf, Cline, Gemini, opencode, goose, Codex

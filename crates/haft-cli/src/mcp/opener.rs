@@ -154,6 +154,9 @@ impl GatewayTools {
         let own_engine = wiring::engine_with_stored_cache(&configuration.resolved, &home);
         Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
             let mut config = configuration.resolved.clone();
+            let profile = client.profile.as_ref().and_then(|name| config.gateway.profiles.get(name));
+            let is_read_only = profile.is_some_and(|profile| profile.read_only);
+            let exposure = if is_read_only { EffectExposure::ReadOnly } else { exposure };
             if client.builtin_tools == BuiltinAccess::Withheld {
                 config.tools_denied.extend(builtin_globs());
             }

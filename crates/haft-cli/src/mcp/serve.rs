@@ -1,17 +1,13 @@
 //! `haft mcp serve`: all tools as one MCP server on the standard streams.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use haft_config::ResolvedConfig;
-use haft_core::glob::ToolGlob;
-use haft_core::name::GroupName;
 use haft_core::principal::Principal;
 use haft_core::result::ToolError;
-use haft_engine::{ToolFilter, ToolFilterItem};
-use haft_runtime::governor::EffectExposure;
-use haft_server::mcp::{ListedTools, McpGateway, SearchSettings};
+use haft_server::mcp::McpGateway;
 use haft_server::{AgentCatalog, ServedRoutes};
 use haft_store::api_keys::KeyScope;
 use tokio::io::BufReader;
@@ -21,9 +17,10 @@ use super::super::serve::{self as http_server, GatewayReload, HttpServeSettings}
 use super::super::settings::{self, CliError, Configuration};
 use super::super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
 use super::super::{approver, cancel, hints, remedy, terminal};
-use super::args::{ListForm, McpServeArgs};
+use super::args::McpServeArgs;
 use super::opener::{AgentReading, ClientWorkspace, GatewayAgents, GatewayTools};
 use super::std_streams::{InputStream, OutputStream};
+use super::view::ViewSettings;
 
 /// The size of the buffer for requests, in bytes.
 const INPUT_BUFFER_BYTES: usize = 64 << 10;
@@ -107,7 +104,7 @@ async fn serve_http(
 #[derive(Clone)]
 struct GatewayPlan {
     args: McpServeArgs,
-    selection: ToolFilter,
+    view: ViewSettings,
     local: ClientWorkspace,
     agents: GatewayAgents,
     watch: Arc<CommandWatchers>,
@@ -117,55 +114,57 @@ impl GatewayPlan {
     async fn prepare(args: &McpServeArgs, configuration: &Configuration) -> Result<Self, CliError> {
         let reading = if args.http.is_some() { AgentReading::AtReloads } else { AgentReading::Once };
         let agents = GatewayAgents::load(&args.policy.files, configuration, reading).await?;
-        let selection = selection(args)?;
+        let view = ViewSettings::of_options(args)?;
         let log = if args.verbose { CallLog::Written } else { CallLog::Off };
         let content = watch::content(configuration.resolved.telemetry);
         let watch = Arc::new(CommandWatchers::of_gateway(log, &settings::home()?, content));
         let spec = settings::workspace_spec(&args.policy, configuration).await?;
         let local = ClientWorkspace { policy: settings::granted(&spec)?, spec };
-        Ok(Self { args: args.clone(), selection, local, agents, watch })
+        Ok(Self { args: args.clone(), view, local, agents, watch })
     }
 
     /// Builds the gateway. Servers start only after the first reply.
     fn gateway(&self, mut configuration: Configuration) -> Result<McpGateway, CliError> {
-        let Self { args, selection, local, agents, watch } = self;
+        let Self { args, view, local, agents, watch } = self;
         configuration.resolved.trace_mcp |= args.trace_mcp;
-        let listed = listed(args.expose, &configuration.resolved);
+        let (view, profiles) = match &args.profile {
+            Some(name) => (view.narrowed_by_name(name, &configuration.resolved)?, ServedProfiles::None),
+            None => (view.clone(), ServedProfiles::All),
+        };
         let tools = GatewayTools {
             configuration,
             policy: args.policy.clone(),
-            exposure: if args.read_only { EffectExposure::ReadOnly } else { EffectExposure::All },
+            exposure: view.exposure,
             local: Some(local.clone()),
             agents: agents.clone(),
         };
-        let face = GatewayFace { name: &args.name, selection: selection.clone(), listed };
+        let face = GatewayFace { name: &args.name, view, profiles };
         // Over the standard streams, the client uses the terminal, if there is one.
         let operator = args.http.and_then(|_| approver::operator_approvers());
         Ok(McpGateway { operator, ..build(face, tools, watch)? })
     }
 }
 
-/// Decides which tools are listed. The patterns of `alwaysShow` apply as in runs.
-fn listed(form: ListForm, config: &ResolvedConfig) -> ListedTools {
-    match form {
-        ListForm::All => ListedTools::All,
-        ListForm::Search => ListedTools::Search(SearchSettings {
-            always_show: config.tool_search.always_show.clone(),
-            lock: config.tool_lock.clone(),
-        }),
-    }
-}
-
 /// The settings of the gateway that its clients see.
 pub(crate) struct GatewayFace<'a> {
     pub(crate) name: &'a str,
-    pub(crate) selection: ToolFilter,
-    pub(crate) listed: ListedTools,
+    /// The tools of clients without a profile. Profiles only narrow them.
+    pub(crate) view: ViewSettings,
+    pub(crate) profiles: ServedProfiles,
+}
+
+/// The profiles of a gateway.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServedProfiles {
+    /// The path or the name of a client selects a profile of the configuration.
+    All,
+    /// The view already contains the only profile.
+    None,
 }
 
 /// Builds the gateway with these tools.
 pub(crate) fn build(
-    GatewayFace { name, selection, listed }: GatewayFace<'_>,
+    GatewayFace { name, view, profiles }: GatewayFace<'_>,
     tools: GatewayTools,
     watch: &CommandWatchers,
 ) -> Result<McpGateway, CliError> {
@@ -174,9 +173,11 @@ pub(crate) fn build(
     Ok(McpGateway {
         name: name.to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
-        instructions: Some(instructions(&listed).to_owned()),
-        selection,
-        listed,
+        view: view.view(config),
+        profiles: match profiles {
+            ServedProfiles::All => view.profiles(config),
+            ServedProfiles::None => BTreeMap::new(),
+        },
         ready_wait: config.mcp_ready_wait,
         hints: Arc::new(move |error: &ToolError, tool: &str, principal: &Principal| {
             remedy::for_client(error, tool, (&hinted, principal))
@@ -188,31 +189,4 @@ pub(crate) fn build(
         operator: None,
         open: tools.opener(watch)?,
     })
-}
-
-/// Returns the instructions for the model of the client.
-fn instructions(listed: &ListedTools) -> &'static str {
-    match listed {
-        ListedTools::All => {
-            "This server offers the tools of several MCP servers. Each tool name begins with a server name. \
-             A result that is too large is stored: query it with `tool_output` and the handle in the result."
-        }
-        ListedTools::Search(_) => {
-            "This server offers the tools of several MCP servers, but does not list them. Find a tool with \
-             `tool_search`, read its definition with `tool_describe`, and call it with `tool_call`. A result that is \
-             too large is stored: query it with `tool_output` and the handle in the result."
-        }
-    }
-}
-
-/// Returns the tools that the client may see. Without a selection, these are all active tools.
-fn selection(args: &McpServeArgs) -> Result<ToolFilter, CliError> {
-    let group =
-        |name: &String| GroupName::new(name).map(ToolFilterItem::Group).map_err(|error| error.to_string());
-    let tool =
-        |glob: &String| ToolGlob::new(glob).map(ToolFilterItem::Tool).map_err(|error| error.to_string());
-    let items: Result<Vec<_>, String> =
-        args.group.iter().map(group).chain(args.tools.iter().map(tool)).collect();
-    let items = items.map_err(|message| (ExitReason::Usage, message))?;
-    Ok(if items.is_empty() { ToolFilter::All } else { ToolFilter::of(items) })
 }

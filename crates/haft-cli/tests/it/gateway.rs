@@ -18,6 +18,7 @@ mod matrix;
 mod oauth;
 mod operator;
 mod passed;
+mod profiles;
 mod programs;
 mod protocol;
 mod reload;

@@ -26,7 +26,7 @@ use self::opened::OpenSlot;
 use super::client_log::ClientLog;
 use super::client_outputs::OutputOwner;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
-use super::gateway::{GatewayUser, McpGateway, TaskListAccess};
+use super::gateway::{GatewayUser, McpGateway, ProfileRequest, TaskListAccess};
 use super::held::AbortOnDrop;
 use super::lines::{GatewayLine, next_line};
 use super::logins::LoginPlace;
@@ -45,6 +45,9 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
 /// The time for which a client may cache a list, in milliseconds. Servers that start later change the list.
 const LIST_TTL_MS: u64 = 5_000;
+
+/// The maximum number of characters of a client's name that haft uses. The client chooses its name.
+const CLIENT_NAME_CHARS_MAX: usize = 200;
 
 /// The only revision with a handshake that has tasks, and questions with a URL.
 const CORE_TASKS: &str = "2025-11-25";
@@ -172,6 +175,21 @@ impl ClientConnection {
     /// Returns the settings that the client sees before it has opened the tools.
     fn gateway(&self) -> Arc<McpGateway> {
         self.pool.gateway()
+    }
+
+    /// Returns the properties of the client that decide about its profile.
+    fn profile_request(&self) -> ProfileRequest<'_> {
+        ProfileRequest {
+            named: self.user.profile.as_deref(),
+            client_name: self.client_name.get().map(String::as_str),
+        }
+    }
+
+    /// Returns the instructions for the client's model, which depend on the profile.
+    fn instructions(&self) -> Option<String> {
+        let gateway = self.gateway();
+        let view = gateway.view_of(gateway.profile_of(self.profile_request()))?;
+        view.instructions.clone()
     }
 
     async fn receive_line(self: &Arc<Self>, line: GatewayLine) {
@@ -320,18 +338,18 @@ impl ClientConnection {
             "capabilities": capabilities,
             "serverInfo": self.server_info(),
         });
-        if let Some(instructions) = &self.gateway().instructions {
-            result["instructions"] = instructions.as_str().into();
+        if let Some(instructions) = self.instructions() {
+            result["instructions"] = instructions.into();
         }
         Ok(result.to_string())
     }
 
-    /// Remembers the name of the client for questions to the operator. Only the first name counts.
+    /// Remembers the name of the client, for its profile and for questions to the operator. Only the first name counts.
     fn note_client_name(&self, client_info: Option<&Value>) {
         if let Some(name) = client_info.and_then(|info| info["name"].as_str())
             && self.client_name.get().is_none()
         {
-            let _ = self.client_name.set(name.to_owned());
+            let _ = self.client_name.set(name.chars().take(CLIENT_NAME_CHARS_MAX).collect());
         }
     }
 
@@ -356,8 +374,8 @@ impl ClientConnection {
             "cacheScope": "private",
             "_meta": { "io.modelcontextprotocol/serverInfo": self.server_info() },
         });
-        if let Some(instructions) = &self.gateway().instructions {
-            result["instructions"] = instructions.as_str().into();
+        if let Some(instructions) = self.instructions() {
+            result["instructions"] = instructions.into();
         }
         result.to_string()
     }

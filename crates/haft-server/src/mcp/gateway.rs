@@ -1,11 +1,14 @@
 //! The settings of a gateway, and the tools that it opens for a client.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use haft_core::approval::Approver;
+use haft_core::glob::ToolGlob;
 use haft_core::naming::NamingScheme;
 use haft_core::output_store::OutputStore;
 use haft_core::position::{RunPosition, SessionId};
@@ -46,6 +49,35 @@ pub struct CallingClient {
     pub name: Option<String>,
 }
 
+/// The tools that a client sees and may call.
+#[derive(Debug, Clone)]
+pub struct ToolView {
+    /// The tools that the client may call.
+    pub selection: ToolFilter,
+    /// Selects whether the list contains all these tools, or a search for them.
+    pub listed: ListedTools,
+    /// The instructions for the client's model.
+    pub instructions: Option<String>,
+}
+
+/// The tools of the clients that use a profile.
+#[derive(Debug, Clone)]
+pub struct GatewayProfile {
+    /// The tools, which are some of the tools of clients without a profile.
+    pub view: ToolView,
+    /// Patterns of the names of clients that get the profile if they request none.
+    pub clients: Vec<ToolGlob>,
+}
+
+/// The properties of a client that decide about its profile.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProfileRequest<'a> {
+    /// The profile in the path of the request.
+    pub(super) named: Option<&'a str>,
+    /// The name that the client gave itself; not verified.
+    pub(super) client_name: Option<&'a str>,
+}
+
 /// A client of the gateway. Equal clients share upstream servers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct GatewayClient {
@@ -55,6 +87,8 @@ pub struct GatewayClient {
     pub abilities: ClientAbilities,
     /// Selects whether the client may use the built-in tools.
     pub builtin_tools: BuiltinAccess,
+    /// The profile of the client; `None` for all tools of the gateway.
+    pub profile: Option<String>,
 }
 
 /// The principal of a connection, with its permissions.
@@ -63,6 +97,8 @@ pub(crate) struct GatewayUser {
     pub(crate) principal: Principal,
     pub(crate) builtin_tools: BuiltinAccess,
     pub(crate) task_list: TaskListAccess,
+    /// The profile in the path of the requests. A session at one path is unknown at every other path.
+    pub(crate) profile: Option<String>,
 }
 
 /// Selects whether a client may list tasks. On an HTTP server without keys, all clients are one principal, and a list
@@ -82,6 +118,7 @@ impl GatewayUser {
             principal: Principal::local(),
             builtin_tools: BuiltinAccess::Offered,
             task_list: TaskListAccess::Offered,
+            profile: None,
         }
     }
 }
@@ -102,12 +139,10 @@ pub struct McpGateway {
     pub name: String,
     /// The server version that clients see.
     pub version: String,
-    /// The instructions for the client's model.
-    pub instructions: Option<String>,
-    /// The tools that the client sees and may call.
-    pub selection: ToolFilter,
-    /// Selects whether the list contains all these tools, or a search for them.
-    pub listed: ListedTools,
+    /// The tools of clients without a profile.
+    pub view: ToolView,
+    /// The profiles, by name.
+    pub profiles: BTreeMap<String, GatewayProfile>,
     /// The maximum time that the first list waits for servers whose tools are not known yet.
     pub ready_wait: Duration,
     /// Builds the tools when the first request arrives, because haft tells upstream servers the capabilities of the
@@ -119,6 +154,30 @@ pub struct McpGateway {
     pub warn: WarningSink,
     /// Asks the operator to approve the calls of clients that cannot ask their users. If `None`, these calls are denied.
     pub operator: Option<OperatorApprovers>,
+}
+
+impl McpGateway {
+    /// Returns the profile of a client: the requested one, or else the one whose pattern for the client's name is the
+    /// most specific. Of equally specific ones, the first in the alphabet counts.
+    pub(super) fn profile_of(&self, request: ProfileRequest<'_>) -> Option<&str> {
+        if let Some(named) = request.named {
+            return self.profiles.get_key_value(named).map(|(name, _)| name.as_str());
+        }
+        let client = request.client_name?;
+        let matching = self.profiles.iter().filter_map(|(name, profile)| {
+            let globs = profile.clients.iter().filter(|glob| glob.matches(client));
+            Some((globs.map(ToolGlob::specificity).max()?, Reverse(name)))
+        });
+        matching.max().map(|(_, Reverse(name))| name.as_str())
+    }
+
+    /// Returns the tools of a client with this profile; `None` if there is no such profile.
+    pub(super) fn view_of(&self, profile: Option<&str>) -> Option<&ToolView> {
+        match profile {
+            Some(name) => self.profiles.get(name).map(|profile| &profile.view),
+            None => Some(&self.view),
+        }
+    }
 }
 
 /// The tools of one client.
@@ -147,7 +206,8 @@ impl fmt::Debug for McpGateway {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("McpGateway")
             .field("name", &self.name)
-            .field("selection", &self.selection)
+            .field("view", &self.view)
+            .field("profiles", &self.profiles)
             .finish_non_exhaustive()
     }
 }
@@ -155,5 +215,58 @@ impl fmt::Debug for McpGateway {
 impl fmt::Debug for OpenedTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("OpenedTools").field("orchestrator", &self.orchestrator).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Returns the view of all tools.
+    fn everything() -> ToolView {
+        ToolView { selection: ToolFilter::All, listed: ListedTools::All, instructions: None }
+    }
+
+    /// Returns a gateway that opens no tools.
+    pub(in super::super) fn empty_gateway() -> McpGateway {
+        McpGateway {
+            name: "haft".into(),
+            version: "1".into(),
+            view: everything(),
+            profiles: BTreeMap::new(),
+            ready_wait: Duration::ZERO,
+            open: Box::new(|_| Err("no tools".into())),
+            hints: Arc::new(|_, _, _| None),
+            warn: Arc::new(|_| ()),
+            operator: None,
+        }
+    }
+
+    #[test]
+    fn requested_profile_or_most_specific_client_pattern_decides() {
+        let profile = |patterns: &[&str]| GatewayProfile {
+            view: everything(),
+            clients: patterns.iter().map(|pattern| ToolGlob::new(pattern).unwrap()).collect(),
+        };
+        let profiles = [
+            ("any", profile(&["*"])),
+            ("claude", profile(&["cursor", "claude-*"])),
+            ("code", profile(&["claude-code"])),
+            ("copy", profile(&["claude-code"])),
+            ("never", profile(&[])),
+        ];
+        let profiles = profiles.into_iter().map(|(name, profile)| (name.to_owned(), profile)).collect();
+        let gateway = McpGateway { profiles, ..empty_gateway() };
+        let check = |named: Option<&str>, client_name: Option<&str>, expected: Option<&str>| {
+            assert_eq!(gateway.profile_of(ProfileRequest { named, client_name }), expected);
+        };
+        check(None, Some("Claude-Code"), Some("code"));
+        check(None, Some("claude-desktop"), Some("claude"));
+        check(None, Some("cursor"), Some("claude"));
+        check(None, Some("zed"), Some("any"));
+        check(None, None, None);
+        check(Some("never"), Some("cursor"), Some("never"));
+        check(Some("none"), Some("cursor"), None);
+        assert!(gateway.view_of(None).is_some() && gateway.view_of(Some("none")).is_none());
     }
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::extract::Request;
+use axum::extract::{Path, Request};
 use axum::middleware::from_fn_with_state;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use bytes::Bytes;
 use haft_store::api_keys::KeyScope;
@@ -37,12 +37,16 @@ use super::message::{self, ClientMessage, ClientRequest, GatewayError, INVALID_R
 use super::outbox::Outbox;
 use super::shared_tools::ToolPool;
 use crate::auth::{self, Caller};
+use crate::error::{ApiError, ApiErrorKind};
 use crate::protected_resource::ProtectedResource;
 use crate::rate_limit;
 use crate::server::ServerState;
 
 /// The path of the endpoint.
 pub(crate) const PATH: &str = "/mcp";
+
+/// The path of the endpoint with a profile.
+const PROFILE_PATH: &str = "/mcp/{profile}";
 
 /// The pause between two searches for unused sessions and tools.
 const SWEEP_PAUSE: Duration = Duration::from_mins(1);
@@ -117,7 +121,23 @@ impl HttpGateway {
             Some(_) => TaskListAccess::Withheld,
         };
         let builtin_tools = self.without_keys.unwrap_or(by_key);
-        GatewayUser { principal: caller.principal, builtin_tools, task_list }
+        GatewayUser { principal: caller.principal, builtin_tools, task_list, profile: None }
+    }
+
+    /// Handles a request whose path names a profile.
+    async fn handle_profile(
+        &self,
+        profile: String,
+        caller: Caller,
+        request: Request,
+        body_timeout: Duration,
+    ) -> Response {
+        if !self.pool.gateway().profiles.contains_key(&profile) {
+            let message = "the gateway has no profile with the name in this path";
+            return ApiError::new(ApiErrorKind::NotFound, message).into_response();
+        }
+        let user = GatewayUser { profile: Some(profile), ..self.user(caller) };
+        self.handle(user, request, body_timeout).await
     }
 
     async fn handle(&self, user: GatewayUser, request: Request, body_timeout: Duration) -> Response {
@@ -219,17 +239,23 @@ impl std::fmt::Debug for HttpGateway {
     }
 }
 
-/// Returns the route of the endpoint, which requires an API key, and the pages for logins.
+/// Returns the routes of the endpoint and of its profiles, which require an API key, and the pages for logins.
 pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Router<Arc<ServerState>> {
     let pages = login_pages::routes(gateway);
-    let (gateway, body_timeout) = (Arc::clone(gateway), state.settings.body_timeout);
+    let body_timeout = state.settings.body_timeout;
+    let [gateway, of_profiles] = std::array::from_fn(|_| Arc::clone(gateway));
     let handler = move |caller: Caller, request: Request| {
         let gateway = Arc::clone(&gateway);
         async move { gateway.handle(gateway.user(caller), request, body_timeout).await }
     };
+    let profile_handler = move |Path(profile): Path<String>, caller: Caller, request: Request| {
+        let gateway = Arc::clone(&of_profiles);
+        async move { gateway.handle_profile(profile, caller, request, body_timeout).await }
+    };
     let check = from_fn_with_state((Arc::clone(state), ProtectedResource::Mcp), auth::check);
     let limit = from_fn_with_state(Arc::clone(state), rate_limit::check);
-    Router::new().route(PATH, any(handler)).layer(limit).layer(check).merge(pages)
+    let routes = Router::new().route(PATH, any(handler)).route(PROFILE_PATH, any(profile_handler));
+    routes.layer(limit).layer(check).merge(pages)
 }
 
 /// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection

@@ -38,7 +38,7 @@ mod upstream;
 pub use connection::serve;
 pub use era::ClientAbilities;
 pub use gateway::{
-    BuiltinAccess, CallHints, CallingClient, GatewayClient, McpGateway, OpenedTools, OperatorApprovers,
-    OutputsOpener, ToolsOpener, WarningSink,
+    BuiltinAccess, CallHints, CallingClient, GatewayClient, GatewayProfile, McpGateway, OpenedTools,
+    OperatorApprovers, OutputsOpener, ToolView, ToolsOpener, WarningSink,
 };
 pub use meta_tools::{ListedTools, SearchSettings};

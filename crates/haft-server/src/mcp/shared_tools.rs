@@ -17,7 +17,10 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::address::UpstreamAddresses;
 use super::client_outputs::ClientOutputs;
-use super::gateway::{GatewayClient, McpGateway, OpenedTools, OperatorApprovers, OutputsOpener, WarningSink};
+use super::gateway::{
+    GatewayClient, McpGateway, OpenedTools, OperatorApprovers, OutputsOpener, ProfileRequest, ToolView,
+    WarningSink,
+};
 use super::held::HeldCalls;
 use super::listing::CachedListing;
 use super::logins::{LoginPlace, UpstreamLogins};
@@ -40,6 +43,8 @@ pub(super) struct SharedTools {
     /// The number of reloads before the tools were opened.
     generation: u64,
     pub(super) client: GatewayClient,
+    /// The tools that the client sees, by its profile.
+    pub(super) view: ToolView,
     pub(super) orchestrator: Orchestrator,
     /// The context of calls, without the parts that belong to a connection.
     pub(super) context: RunContext,
@@ -72,6 +77,8 @@ impl SharedTools {
         client: GatewayClient,
         kept: KeptState,
     ) -> Result<Arc<Self>, String> {
+        let view = gateway.view_of(client.profile.as_deref()).cloned();
+        let view = view.ok_or("the gateway no longer has this profile")?;
         let opened = (gateway.open)(&client)?;
         let warn = Arc::clone(&gateway.warn);
         let OpenedTools {
@@ -92,6 +99,7 @@ impl SharedTools {
             gateway,
             generation,
             client,
+            view,
             orchestrator,
             context,
             place,
@@ -169,15 +177,15 @@ impl SharedTools {
         if let Some(cached) = listing.as_ref().filter(|cached| Arc::ptr_eq(&cached.snapshot, &snapshot)) {
             return cached.listing.clone();
         }
-        let tools = self.orchestrator.active_tools(&self.gateway.selection);
-        let built = self.gateway.listed.listing(&self.orchestrator, &tools);
+        let tools = self.orchestrator.active_tools(&self.view.selection);
+        let built = self.view.listed.listing(&self.orchestrator, &tools);
         *listing = Some(CachedListing { snapshot, listing: built.clone() });
         built
     }
 
     /// Returns the scope of searches; `None` for a client that sees all tools, without building its list.
     pub(super) fn search_scope(&self) -> Option<Arc<SearchScope>> {
-        match self.gateway.listed {
+        match self.view.listed {
             ListedTools::All => None,
             ListedTools::Search(_) => self.listing().search,
         }
@@ -307,9 +315,19 @@ impl ToolPool {
         let _ = generation.wait_for(|number| *number != tools.generation).await;
     }
 
-    /// Returns the tools of a client; only the first call after the start or a reload opens them.
-    pub(super) fn get(&self, client: GatewayClient) -> Result<Arc<SharedTools>, String> {
+    /// Returns the tools of a client; only the first call after the start or a reload opens them. The current settings
+    /// decide about the profile of the client.
+    pub(super) fn get(
+        &self,
+        client: GatewayClient,
+        request: ProfileRequest<'_>,
+    ) -> Result<Arc<SharedTools>, String> {
         let mut pooled = self.pooled();
+        let profile = pooled.gateway.profile_of(request).map(str::to_owned);
+        if let (Some(named), None) = (request.named, &profile) {
+            return Err(format!("the gateway has no profile `{named}`"));
+        }
+        let client = GatewayClient { profile, ..client };
         let known = pooled.clients.get(&client);
         if let Some(tools) = known.and_then(|known| known.tools.as_ref()) {
             tools.mark_used();
@@ -317,7 +335,7 @@ impl ToolPool {
         }
         if known.is_none() && pooled.clients.len() >= OPEN_MAX {
             return Err(format!(
-                "the gateway already serves {OPEN_MAX} different clients (by principal and capabilities); try again later"
+                "the gateway already serves {OPEN_MAX} different clients (by principal, capabilities and profile); try again later"
             ));
         }
         let kept = known.map(|known| known.kept.clone()).unwrap_or_default();

@@ -216,7 +216,7 @@ impl ClientConnection {
         let digest = self.request_digest(["tools/call", &name, arguments]);
         let written =
             ToolCall { id: CallId(new_call_id()), name, arguments: RawArguments::from_text(arguments) };
-        let call = match tools.gateway.listed.inner_call(written) {
+        let call = match tools.view.listed.inner_call(written) {
             Ok(call) => call,
             Err(why) => return Ok(failed(&why, era)),
         };
@@ -224,8 +224,8 @@ impl ClientConnection {
             // The server of the tool may still be starting.
             tools.until_ready().await;
         }
-        if tools.gateway.listed.is_description(&call) {
-            let offered = tools.orchestrator.active_tools(&tools.gateway.selection);
+        if tools.view.listed.is_description(&call) {
+            let offered = tools.orchestrator.active_tools(&tools.view.selection);
             return Ok(described(&call, &offered)
                 .map_or_else(|why| failed(&why, era), |text| text_result(&text, era)));
         }
@@ -365,7 +365,7 @@ impl ClientConnection {
         let options = CallOptions {
             context: Arc::clone(context),
             place: opened.shared.place,
-            selection: opened.shared.gateway.selection.clone(),
+            selection: opened.shared.view.selection.clone(),
             search: opened.shared.search_scope(),
             ..CallOptions::default()
         };
@@ -467,33 +467,20 @@ async fn beat(watched: Option<&WatchedProgress<'_>>) -> std::convert::Infallible
 
 #[cfg(test)]
 mod tests {
-    use haft_engine::ToolFilter;
     use tokio::time::sleep;
 
     use super::*;
     use crate::mcp::client_outputs::OutputOwner;
-    use crate::mcp::gateway::{GatewayUser, McpGateway};
+    use crate::mcp::gateway::GatewayUser;
+    use crate::mcp::gateway::tests::empty_gateway;
     use crate::mcp::logins::LoginPlace;
-    use crate::mcp::meta_tools::ListedTools;
     use crate::mcp::outbox::{OutMessage, Outbox};
     use crate::mcp::shared_tools::ToolPool;
 
     /// Returns a connection to a gateway without tools, and its messages to the client.
     fn connection() -> (ClientConnection, tokio::sync::mpsc::Receiver<OutMessage>) {
-        let gateway = McpGateway {
-            name: "haft".into(),
-            version: "1".into(),
-            instructions: None,
-            selection: ToolFilter::All,
-            listed: ListedTools::All,
-            ready_wait: Duration::ZERO,
-            open: Box::new(|_| Err("no tools".into())),
-            hints: Arc::new(|_, _, _| None),
-            warn: Arc::new(|_| ()),
-            operator: None,
-        };
         let (out, messages) = Outbox::new();
-        let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Nowhere));
+        let pool = Arc::new(ToolPool::new(Arc::new(empty_gateway()), LoginPlace::Nowhere));
         let owner = (GatewayUser::local(), OutputOwner::new_connection());
         (ClientConnection::new(pool, owner, out), messages)
     }

@@ -190,8 +190,9 @@ impl ClientConnection {
         subscriptions: Arc<ClientSubscriptions>,
     ) -> Result<Arc<OpenedClient>, GatewayError> {
         let GatewayUser { principal, builtin_tools, .. } = self.user.clone();
-        let client = GatewayClient { principal, abilities, builtin_tools };
-        let shared = self.pool.get(client).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
+        let client = GatewayClient { principal, abilities, builtin_tools, profile: None };
+        let shared = self.pool.get(client, self.profile_request());
+        let shared = shared.map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let outputs =
             self.open_outputs(&shared).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.progress) as _]);

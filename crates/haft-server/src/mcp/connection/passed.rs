@@ -398,7 +398,7 @@ impl ClientConnection {
     async fn offered<'a>(&self, opened: &'a OpenedClient) -> (&'a UpstreamServers, Vec<usize>) {
         let shared = &opened.shared;
         shared.until_ready().await;
-        (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &shared.gateway.selection))
+        (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &shared.view.selection))
     }
 }
 

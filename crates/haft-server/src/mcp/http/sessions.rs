@@ -34,7 +34,7 @@ pub(super) struct SessionTable(Mutex<HashMap<String, Arc<GatewaySession>>>);
 impl SessionTable {
     pub(super) fn add(&self, session: Arc<GatewaySession>) {
         let mut sessions = self.sessions();
-        let own = sessions.values().filter(|other| other.user == session.user);
+        let own = sessions.values().filter(|other| other.user.principal == session.user.principal);
         let own: Vec<(String, Duration)> = own.map(|other| (other.id.clone(), other.idle_for())).collect();
         if own.len() >= SESSIONS_PER_PRINCIPAL_MAX {
             let oldest = own.into_iter().max_by_key(|(_, idle)| *idle);
@@ -315,36 +315,24 @@ async fn route_all(
 #[cfg(test)]
 mod tests {
     use haft_core::principal::Principal;
-    use haft_engine::ToolFilter;
 
     use super::*;
-    use crate::mcp::gateway::{BuiltinAccess, McpGateway, TaskListAccess};
+    use crate::mcp::gateway::tests::empty_gateway;
+    use crate::mcp::gateway::{BuiltinAccess, TaskListAccess};
     use crate::mcp::logins::LoginPlace;
-    use crate::mcp::meta_tools::ListedTools;
 
     fn user(subject: &str) -> GatewayUser {
         GatewayUser {
             principal: Principal::new("acme", subject, "key_1"),
             builtin_tools: BuiltinAccess::Withheld,
             task_list: TaskListAccess::Offered,
+            profile: None,
         }
     }
 
     /// The tools of a gateway that opens none.
     fn pool() -> Arc<ToolPool> {
-        let gateway = McpGateway {
-            name: "haft".into(),
-            version: "1".into(),
-            instructions: None,
-            selection: ToolFilter::All,
-            listed: ListedTools::All,
-            ready_wait: Duration::ZERO,
-            open: Box::new(|_| Err("no tools".into())),
-            hints: Arc::new(|_, _, _| None),
-            warn: Arc::new(|_| ()),
-            operator: None,
-        };
-        Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Nowhere))
+        Arc::new(ToolPool::new(Arc::new(empty_gateway()), LoginPlace::Nowhere))
     }
 
     #[tokio::test(start_paused = true)]
