@@ -186,6 +186,8 @@ pub(super) fn sandbox(error: &SandboxError) -> Option<&'static str> {
             PlanError::GitSymlink { .. }
             | PlanError::NameUnprotected { .. }
             | PlanError::NotUtf8 { .. }
+            | PlanError::NoNamedSockets
+            | PlanError::TooManySockets { .. }
             | PlanError::NoPrivateTmp,
         )
         | SandboxError::NoLauncher

@@ -4,6 +4,7 @@ mod add;
 pub(super) mod args;
 mod callback;
 pub(super) mod import;
+mod import_sockets;
 mod install;
 mod list;
 mod login;

@@ -15,6 +15,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+pub use self::docker::{ContainerEngine, EngineSocket};
+
 /// The largest time limit that is imported, in milliseconds (about 31 years).
 const MILLISECONDS_MAX: f64 = 1e12;
 
@@ -101,6 +103,8 @@ pub struct ImportedServer {
     pub notes: Vec<String>,
     /// The values that the other program asks its user for.
     pub asked: Vec<AskedVariable>,
+    /// The program whose unix socket the server needs.
+    pub engine: Option<ContainerEngine>,
 }
 
 impl ImportedServer {
@@ -253,6 +257,7 @@ struct EntryBuilder {
     entry: Map<String, Value>,
     notes: Vec<String>,
     asked: Vec<AskedVariable>,
+    engine: Option<ContainerEngine>,
     /// The keys that only describe the server.
     describing: Vec<String>,
 }
@@ -364,8 +369,8 @@ impl EntryBuilder {
             (true, false) | (false, true) => {
                 self.note_docker();
                 self.note_describing();
-                let Self { entry, notes, asked, describing: _ } = self;
-                into.servers.push(ImportedServer { name: name.to_owned(), entry, notes, asked });
+                let Self { entry, notes, asked, engine, describing: _ } = self;
+                into.servers.push(ImportedServer { name: name.to_owned(), entry, notes, asked, engine });
             }
         }
     }
@@ -385,10 +390,11 @@ impl EntryBuilder {
     /// haft passes only the variables in `env`.
     fn note_docker(&mut self) {
         let program = self.entry.get("command").and_then(Value::as_str).unwrap_or_default();
-        let Some(socket) = docker::socket_of(program) else { return };
+        let Some(engine) = ContainerEngine::of(program) else { return };
+        self.engine = Some(engine);
         self.note(format!(
-            "the server starts a container: add `\"unixSockets\": \"allow\"` to let it open the socket `{socket}`; haft \
-             cannot allow a single socket"
+            "the server starts a container, so it needs the unix socket of `{}`",
+            engine.name()
         ));
         let args = self.entry.get("args").and_then(Value::as_array).cloned().unwrap_or_default();
         let mut env = self.entry.get("env").and_then(Value::as_object).cloned().unwrap_or_default();

@@ -126,6 +126,8 @@ pub enum McpEndpoint {
         directory: Option<PathBuf>,
         writable: Vec<PathBuf>,
         unix_sockets: Option<ResourceAccess>,
+        /// The unix sockets that the server may connect to.
+        sockets: Vec<PathBuf>,
         confined: ServerConfinement,
     },
     Remote {
@@ -280,6 +282,7 @@ impl VariableExpander<'_> {
             directory: directory.map(|text| self.user_path(&text)),
             writable: words("writable", &written.writable)?.iter().map(|text| self.user_path(text)).collect(),
             unix_sockets: written.unix_sockets.map(Into::into),
+            sockets: words("sockets", &written.sockets)?.iter().map(|text| self.user_path(text)).collect(),
             confined: if written.sandbox.unwrap_or(true) {
                 ServerConfinement::Yes
             } else {

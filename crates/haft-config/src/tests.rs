@@ -109,7 +109,7 @@ const EVERY_KEY: &str = r#"{
         "near": {"type": "stdio", "command": "npx", "args": ["-y", "x"], "env": {"KEY": "${NO_KEY:-k}"}, "cwd": "/srv",
             "enabled": false, "toolsAllowed": ["a*"], "toolsDenied": ["ab"], "toolSchemas": {"a": {"type": "object", "n": [1.5, null]}},
             "requestTimeout": "5s", "startupTimeout": 7, "healthProbe": "listTools", "sandbox": false,
-            "writable": ["/srv/w"], "unixSockets": "allow", "effects": {"*": "mutating", "get*": "read-only"},
+            "writable": ["/srv/w"], "unixSockets": "allow", "sockets": ["/run/x.sock"], "effects": {"*": "mutating", "get*": "read-only"},
             "cache": "1m", "toolsCache": {"get*": "off"}, "queue": "slow", "shared": false},
         "far": {"url": "https://example.com/sse", "headers": {"Authorization": "Bearer ${NO_TOKEN}"}}},
     "maxMcpStarts": 3, "traceMCP": true,
@@ -196,6 +196,7 @@ fn every_config_key_reaches_the_resolved_config() {
         directory: Some("/srv".into()),
         writable: vec!["/srv/w".into()],
         unix_sockets: Some(ResourceAccess::Allow),
+        sockets: vec!["/run/x.sock".into()],
         confined: haft_core::settings::mcp::ServerConfinement::No,
     };
     assert_eq!(near.reach, Ok(reach));

@@ -26,6 +26,7 @@ mod plan;
 mod policy;
 mod seatbelt;
 mod secrets;
+mod sockets;
 mod worker;
 mod workspace_scan;
 

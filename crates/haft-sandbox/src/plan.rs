@@ -10,6 +10,7 @@ use crate::fingerprint::fingerprint;
 use crate::git::{GitPaths, nested_git_paths, root_git_paths};
 use crate::path::{between, is_within, resolve};
 use crate::policy::{NeighbourVisibility, SandboxPolicy};
+use crate::sockets::{PlannedSockets, SOCKETS_MAX};
 use crate::system::effective_uid;
 use haft_core::home::Home;
 use haft_core::settings::limits::CommandLimits;
@@ -36,7 +37,7 @@ pub(crate) struct SandboxPlan {
     /// the file.
     pub(crate) watched: Vec<PathBuf>,
     pub(crate) network: bool,
-    pub(crate) unix_sockets: bool,
+    pub(crate) unix_sockets: PlannedSockets,
     pub(crate) identity: Option<UnixIdentity>,
     pub(crate) limits: CommandLimits,
     /// A fingerprint of the files at the planned paths. It changes if a path now refers to another file.
@@ -68,6 +69,9 @@ pub(crate) enum MountStep {
     Scratch(PathBuf),
     /// Another file, which the command cannot open, covers the file at the path.
     HiddenFile(PathBuf),
+    /// Another file covers the socket at the path. The program of the socket may remove the path at any time; then
+    /// there is nothing to cover.
+    HiddenSocket(PathBuf),
     /// An empty directory covers the directory at the path. Only the entries in `keep` stay visible.
     HiddenDirectory { path: PathBuf, keep: Vec<VisibleEntry> },
 }
@@ -88,6 +92,7 @@ impl MountStep {
             | MountStep::Device(path)
             | MountStep::Scratch(path)
             | MountStep::HiddenFile(path)
+            | MountStep::HiddenSocket(path)
             | MountStep::Private { path, .. }
             | MountStep::HiddenDirectory { path, .. } => path,
         }
@@ -103,7 +108,7 @@ impl MountStep {
             | MountStep::Device(_)
             | MountStep::Scratch(_) => 0,
             MountStep::Frozen(_) => 1,
-            MountStep::HiddenFile(_) | MountStep::HiddenDirectory { .. } => 2,
+            MountStep::HiddenFile(_) | MountStep::HiddenSocket(_) | MountStep::HiddenDirectory { .. } => 2,
         };
         (self.path().components().count(), strictness)
     }
@@ -130,7 +135,8 @@ impl SandboxPlan {
         let hidden = hidden_steps(policy, &writable)?;
         let pinned = [git.pinned, nested.pinned].concat();
         let steps = in_order(&writable, &pinned, &[frozen.clone(), nested.frozen.clone()].concat(), &hidden);
-        let steps = with_private_tmp(steps, policy)?;
+        let unix_sockets = PlannedSockets::of(policy);
+        let steps = with_covered_sockets(with_private_tmp(steps, policy)?, policy, &unix_sockets)?;
         let watched = watched(&steps, &pinned, &writable, &blocked);
         let mounted: Vec<PathBuf> = writable.iter().chain(&policy.tmp).cloned().collect();
         let fingerprint = fingerprint(&mounted, &policy.hidden());
@@ -145,7 +151,7 @@ impl SandboxPlan {
             frozen: [frozen, vec![policy.home.root().to_path_buf()]].concat(),
             writable,
             network: policy.network == ResourceAccess::Allow,
-            unix_sockets: policy.unix_sockets == ResourceAccess::Allow,
+            unix_sockets,
             identity: identity(&policy.workspace),
             limits: policy.limits.clone(),
             fingerprint,
@@ -155,7 +161,18 @@ impl SandboxPlan {
 
     /// Returns true if a sandbox without mounts would reveal more than the policy allows.
     pub(crate) fn needs_mounts(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step, MountStep::Private { .. }))
+        self.reason_for_mounts().is_some()
+    }
+
+    /// Returns the part of the policy that a sandbox without mounts cannot enforce.
+    pub(crate) fn reason_for_mounts(&self) -> Option<&'static str> {
+        if self.steps.iter().any(|step| matches!(step, MountStep::Private { .. })) {
+            return Some("give the command a private /tmp");
+        }
+        match self.unix_sockets {
+            PlannedSockets::Named(_) => Some("limit the command to some unix sockets"),
+            PlannedSockets::Denied | PlannedSockets::All => None,
+        }
     }
 
     /// Rejects paths that are not UTF-8, because the plan is sent to the launcher as JSON.
@@ -265,6 +282,31 @@ fn with_private_tmp(steps: Vec<MountStep>, policy: &SandboxPolicy) -> Result<Vec
     Ok(steps.into_iter().filter_map(replace).collect())
 }
 
+/// Covers the sockets of other programs. A private `/tmp` and a covered directory already hide the sockets in it.
+fn with_covered_sockets(
+    mut steps: Vec<MountStep>,
+    policy: &SandboxPolicy,
+    sockets: &PlannedSockets,
+) -> Result<Vec<MountStep>, PlanError> {
+    if matches!(sockets, PlannedSockets::Named(_)) && !cfg!(target_os = "linux") {
+        return Err(PlanError::NoNamedSockets);
+    }
+    let tmp = policy.tmp.as_ref().map(|_| resolve(Path::new("/tmp")));
+    let is_hidden = |socket: &Path| tmp.as_ref().is_some_and(|tmp| is_within(socket, tmp));
+    let covered: Vec<MountStep> = sockets
+        .covered()
+        .into_iter()
+        .filter(|socket| !is_hidden(socket))
+        .map(MountStep::HiddenSocket)
+        .filter(|step| !is_covered(step, &steps))
+        .collect();
+    if covered.len() > SOCKETS_MAX {
+        return Err(PlanError::TooManySockets { count: covered.len() });
+    }
+    steps.extend(covered);
+    Ok(steps)
+}
+
 /// Lists the entries of haft's home that stay visible. Data and configuration never do, even if they do not exist yet.
 fn visible_entries(policy: &SandboxPolicy, is_writable: impl Fn(&Path) -> bool) -> Vec<VisibleEntry> {
     let home = &policy.home;
@@ -325,9 +367,11 @@ fn watched(
         MountStep::Frozen(path) => !blocked.contains(path),
         MountStep::HiddenFile(_) | MountStep::HiddenDirectory { .. } => true,
         MountStep::Writable(path) => pinned.contains(path),
-        MountStep::Processes | MountStep::Device(_) | MountStep::Scratch(_) | MountStep::Private { .. } => {
-            false
-        }
+        MountStep::Processes
+        | MountStep::Device(_)
+        | MountStep::Scratch(_)
+        | MountStep::HiddenSocket(_)
+        | MountStep::Private { .. } => false,
     };
     let paths = steps.iter().filter(is_protected).map(MountStep::path);
     let inside = |path: &&Path| writable.iter().any(|root| path != root && is_within(path, root));
@@ -354,6 +398,7 @@ fn is_covered(step: &MountStep, hidden: &[MountStep]) -> bool {
         | MountStep::Device(_)
         | MountStep::Scratch(_)
         | MountStep::Private { .. }
+        | MountStep::HiddenSocket(_)
         | MountStep::HiddenFile(_) => false,
     })
 }
@@ -382,6 +427,16 @@ pub enum PlanError {
     GitUnprotected { path: PathBuf, reason: String },
     #[error("the path `{}` is not valid UTF-8", .path.display())]
     NotUtf8 { path: PathBuf },
+    /// The system cannot limit a command to some unix sockets.
+    #[error(
+        "haft cannot limit the command to some unix sockets, because this system has no Linux namespaces; set `unixSockets` instead of `sockets`"
+    )]
+    NoNamedSockets,
+    /// Covering this many sockets would take too many mounts.
+    #[error(
+        "the machine has {count} unix sockets that haft would have to cover, but haft covers at most {SOCKETS_MAX}; set `unixSockets` instead of `sockets`"
+    )]
+    TooManySockets { count: usize },
     /// The system cannot give a command a different `/tmp`.
     #[error("haft cannot give the command a private /tmp, because this system has no Linux namespaces")]
     NoPrivateTmp,
@@ -405,7 +460,7 @@ impl SandboxPlan {
             unprotected_repositories: 0,
             watched: Vec::new(),
             network: false,
-            unix_sockets: false,
+            unix_sockets: PlannedSockets::Denied,
             identity: None,
             limits: CommandLimits::default(),
             fingerprint: 0,

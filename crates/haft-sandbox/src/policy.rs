@@ -46,6 +46,8 @@ pub struct SandboxPolicy {
     home_workspace: Option<PathBuf>,
     pub(crate) network: ResourceAccess,
     pub(crate) unix_sockets: ResourceAccess,
+    /// The sockets that the command may connect to, even if `unix_sockets` denies all others.
+    pub(crate) sockets: Vec<PathBuf>,
     pub(crate) environment: Vec<OsString>,
     pub(crate) variables: Vec<PolicyVariable>,
     pub(crate) limits: CommandLimits,
@@ -153,6 +155,7 @@ impl SandboxPolicy {
             } else {
                 ResourceAccess::Deny
             },
+            sockets: Vec::new(),
             environment: Vec::new(),
             variables: Vec::new(),
             limits: CommandLimits::default(),
@@ -300,6 +303,17 @@ impl SandboxPolicy {
     pub fn unix_sockets(mut self, access: ResourceAccess) -> Self {
         self.unix_sockets = access;
         self
+    }
+
+    /// Lets the command connect to one unix socket. Other programs' sockets that exist when the command starts stay
+    /// unreachable. The sandbox can enforce such a policy only with namespaces.
+    pub fn socket(mut self, socket: &Path) -> Result<Self, PolicyError> {
+        let socket = path::resolve(socket);
+        if is_within(&socket, self.home.root()) {
+            return Err(PolicyError::ExposesHome { path: socket, home: self.home.root().into() });
+        }
+        self.sockets.push(socket);
+        Ok(self)
     }
 
     pub fn git(mut self, git: GitMetadata) -> Self {

@@ -10,7 +10,7 @@ use haft_config::import::{self, AskedVariable, ImportSource, ImportedServer, Imp
 use haft_config::printable;
 use haft_runtime::stored_variables::{StoredVariables, ValueLocation};
 use haft_sandbox::user_home;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::args::FileArgs;
 use super::super::exit::ExitReason;
@@ -20,6 +20,7 @@ use super::super::terminal::{self, counted};
 use super::super::variables::variable;
 use super::add::changed;
 use super::args::McpImportArgs;
+use super::import_sockets::NeededSocket;
 use super::{McpCommandOutput, SECTION};
 
 /// The largest configuration file that is read, in bytes.
@@ -31,16 +32,17 @@ const ANSWERS_MAX: usize = 3;
 pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, CliError> {
     let found = found(args)?;
     let config = settings::configuration(&FileArgs::default())?.resolved;
-    let plan = ImportPlan::of(found, |name| config.mcp_servers.contains_key(name));
+    let mut plan = ImportPlan::of(found, |name| config.mcp_servers.contains_key(name));
     if plan.added.is_empty() {
         return Ok(McpCommandOutput::new(
             format!("{}haft found no server to add", plan.text()),
-            plan.json(None),
+            plan.json(None, &[]),
         ));
     }
     if !args.yes {
         consent(&plan).await?;
     }
+    let missing = grant_sockets(&mut plan, args).await;
     let home = settings::home()?;
     let values = values(&plan, args).await?;
     let count = values.len();
@@ -67,7 +69,24 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
         };
         let _ = write!(text, "\nstored {} {location}", counted(count, "value"));
     }
-    Ok(McpCommandOutput::new(text, plan.json(Some(&file))))
+    for socket in &missing {
+        let _ = write!(text, "\n{}", socket.missing_text());
+    }
+    Ok(McpCommandOutput::new(text, plan.json(Some(&file), &missing)))
+}
+
+/// Asks for each socket that an added server needs, and adds the granted ones to the entries. Returns the others. With
+/// `--yes` no person answers, so no socket is granted.
+async fn grant_sockets(plan: &mut ImportPlan, args: &McpImportArgs) -> Vec<NeededSocket> {
+    let mut missing = Vec::new();
+    for needed in plan.added.iter().filter_map(NeededSocket::of).collect::<Vec<_>>() {
+        if !args.yes && needed.is_granted_by_user().await {
+            plan.entries_of(&needed.server).for_each(|entry| needed.grant(entry));
+        } else {
+            missing.push(needed);
+        }
+    }
+    missing
 }
 
 async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
@@ -273,6 +292,13 @@ impl ImportPlan {
         Self { files, added }
     }
 
+    /// Returns the entries of an added server.
+    fn entries_of(&mut self, name: &str) -> impl Iterator<Item = &mut Map<String, Value>> {
+        let of_files = self.files.iter_mut().flat_map(|file| &mut file.added);
+        let servers = of_files.chain(&mut self.added).filter(move |server| server.name == name);
+        servers.map(|server| &mut server.entry)
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         for file in &self.files {
@@ -290,7 +316,7 @@ impl ImportPlan {
         text
     }
 
-    fn json(&self, written: Option<&str>) -> Value {
+    fn json(&self, written: Option<&str>, missing: &[NeededSocket]) -> Value {
         let file = |file: &PlannedFile| {
             let added = |server: &ImportedServer| json!({ "name": server.name, "server": server.entry, "notes": server.notes });
             let skipped = |(name, reason): &(String, String)| json!({ "name": name, "reason": reason });
@@ -301,7 +327,11 @@ impl ImportPlan {
                 "skipped": file.skipped.iter().map(skipped).collect::<Vec<_>>(),
             })
         };
-        json!({ "file": written, "found": self.files.iter().map(file).collect::<Vec<_>>() })
+        json!({
+            "file": written,
+            "found": self.files.iter().map(file).collect::<Vec<_>>(),
+            "missing": missing.iter().map(NeededSocket::missing_json).collect::<Vec<_>>(),
+        })
     }
 }
 

@@ -20,7 +20,8 @@ impl MissingPermission {
     pub(crate) fn key(&self) -> String {
         match self {
             Self::Writing { directory, .. } => format!("\"writable\": [{directory:?}]"),
-            Self::Socket(_) => "\"unixSockets\": \"allow\"".to_owned(),
+            Self::Socket(Some(path)) => format!("\"sockets\": [{path:?}]"),
+            Self::Socket(None) => "\"unixSockets\": \"allow\"".to_owned(),
         }
     }
 
@@ -177,11 +178,11 @@ mod tests {
         check(&["mkdir: cannot create directory ‘/opt/y’: Permission denied"], r#""writable": ["/opt"]"#);
         check(&["touch: cannot touch '/top': Read-only file system"], r#""writable": ["/"]"#);
         check(&["Error: ENOENT: no such file or directory, mkdir '/opt/z/y'"], r#""writable": ["/opt/z"]"#);
-        check(&["Error: connect EPERM /var/run/docker.sock"], r#""unixSockets": "allow""#);
-        check(&["connect EPERM /run/user/0/bus"], r#""unixSockets": "allow""#);
+        check(&["Error: connect EPERM /var/run/docker.sock"], r#""sockets": ["/var/run/docker.sock"]"#);
+        check(&["connect EPERM /run/user/0/bus"], r#""sockets": ["/run/user/0/bus"]"#);
         check(&["dial unix: socket: operation not permitted"], r#""unixSockets": "allow""#);
         let docker = "permission denied while trying to connect at unix:///var/run/docker.sock: connect: permission denied";
-        check(&[docker], r#""unixSockets": "allow""#);
+        check(&[docker], r#""sockets": ["/var/run/docker.sock"]"#);
         check(&["permission denied"], "");
         check(&["open '/srv/a': no such file"], "");
         check(&["Error: ENOENT: no such file or directory, open '/srv/a'"], "");

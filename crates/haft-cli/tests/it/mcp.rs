@@ -19,6 +19,7 @@ pub(crate) mod real;
 mod sampling;
 mod server_requests;
 mod sharing;
+mod sockets;
 mod sse;
 mod tasks;
 

@@ -1,4 +1,4 @@
-//! Finds the environment variables that a container gets from the program that starts it.
+//! Programs that start containers: their unix socket, and the environment variables that a container gets from them.
 
 use serde_json::Value;
 
@@ -22,12 +22,72 @@ const FLAGS: [&str; 13] = [
 /// The letters of the short options without a value, which may be combined as in `-it`.
 const SHORT_FLAGS: [char; 5] = ['d', 'i', 'P', 'q', 't'];
 
-/// The unix socket that the command of a container engine opens; `None` for another program.
-pub(super) fn socket_of(program: &str) -> Option<&'static str> {
-    match program.rsplit('/').next() {
-        Some("docker") => Some("/var/run/docker.sock"),
-        Some("podman") => Some("$XDG_RUNTIME_DIR/podman/podman.sock"),
-        Some(_) | None => None,
+/// A program that starts containers through a unix socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ContainerEngine {
+    Docker,
+    Podman,
+}
+
+/// The socket of a container engine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineSocket {
+    pub path: String,
+    /// The variable and its value with which the program finds the socket; `None` if the program finds it without.
+    pub host: Option<(&'static str, String)>,
+}
+
+impl ContainerEngine {
+    /// Returns the container engine that a command starts; `None` for another program.
+    pub(super) fn of(program: &str) -> Option<Self> {
+        match program.rsplit('/').next() {
+            Some("docker") => Some(Self::Docker),
+            Some("podman") => Some(Self::Podman),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Returns the name of the program.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Podman => "podman",
+        }
+    }
+
+    /// Returns the variable with which a user selects another address.
+    pub fn host_variable(self) -> &'static str {
+        match self {
+            Self::Docker => "DOCKER_HOST",
+            Self::Podman => "CONTAINER_HOST",
+        }
+    }
+
+    /// Finds the socket: the one in the variable of the engine, or else the first one that exists, of the machine or of
+    /// the user (rootless). Returns `None` if the variable names another kind of address, such as `tcp://`.
+    pub fn socket(
+        self,
+        variable: impl Fn(&str) -> Option<String>,
+        exists: impl Fn(&str) -> bool,
+    ) -> Option<EngineSocket> {
+        let name = self.host_variable();
+        if let Some(host) = variable(name).filter(|host| !host.is_empty()) {
+            let path = host.strip_prefix("unix://")?.to_owned();
+            return Some(EngineSocket { path, host: Some((name, host)) });
+        }
+        let of_user = variable("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty());
+        let of_user = |socket: &str| of_user.as_ref().map(|directory| format!("{directory}/{socket}"));
+        let of_machine = |path: &str| Some(path.to_owned());
+        let known = match self {
+            Self::Docker => [of_machine("/var/run/docker.sock"), of_user("docker.sock")],
+            Self::Podman => [of_user("podman/podman.sock"), of_machine("/run/podman/podman.sock")],
+        };
+        let known: Vec<String> = known.into_iter().flatten().collect();
+        let found = known.iter().position(|path| exists(path)).unwrap_or(0);
+        let path = known.get(found)?.clone();
+        // The program looks only at the first path by itself.
+        let host = (found > 0).then(|| (name, format!("unix://{path}")));
+        Some(EngineSocket { path, host })
     }
 }
 
@@ -67,6 +127,31 @@ fn is_flag(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn socket_is_the_one_of_the_variable_or_the_first_that_exists() {
+        let check = |engine: ContainerEngine,
+                     set: &[(&str, &str)],
+                     present: &[&str],
+                     expected: Option<(&str, bool)>| {
+            let variable = |name: &str| {
+                set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            };
+            let found = engine.socket(variable, |path| present.contains(&path));
+            let found = found.as_ref().map(|socket| (socket.path.as_str(), socket.host.is_some()));
+            assert_eq!(found, expected, "{engine:?} {set:?}");
+        };
+        let (docker, podman) = (ContainerEngine::Docker, ContainerEngine::Podman);
+        let user = ("XDG_RUNTIME_DIR", "/run/user/7");
+        let of_user = "/run/user/7/docker.sock";
+        check(docker, &[], &[], Some(("/var/run/docker.sock", false)));
+        check(docker, &[user], &["/var/run/docker.sock", of_user], Some(("/var/run/docker.sock", false)));
+        check(docker, &[user], &[of_user], Some((of_user, true)));
+        check(docker, &[("DOCKER_HOST", "unix:///x/d.sock"), user], &[of_user], Some(("/x/d.sock", true)));
+        check(docker, &[("DOCKER_HOST", "tcp://10.0.0.1:2376")], &[], None);
+        check(podman, &[user], &[], Some(("/run/user/7/podman/podman.sock", false)));
+        check(podman, &[], &[], Some(("/run/podman/podman.sock", false)));
+    }
 
     #[test]
     fn variables_without_a_value_are_found_before_the_image() {

@@ -45,9 +45,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
                 "env": {"GITHUB_TOKEN": "ghp_example"},
             },
         }),
-        &[
-            "github: the server starts a container: add `\"unixSockets\": \"allow\"` to let it open the socket `/var/run/docker.sock`",
-        ],
+        &["github: the server starts a container, so it needs the unix socket of `docker`"],
     );
     check(
         ImportSource::ClaudeCode,
@@ -272,7 +270,7 @@ fn variables_that_a_container_gets_are_added_to_the_environment() {
         &text,
         &json!({"a": {"command": "podman", "args": args, "env": env}}),
         &[
-            "podman/podman.sock`",
+            "a: the server starts a container, so it needs the unix socket of `podman`",
             "a: the container gets the environment variable `TOKEN`: haft added it to `env`",
         ],
     );

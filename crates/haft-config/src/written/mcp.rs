@@ -114,7 +114,11 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = []))]
     pub(crate) writable: Option<Vec<TemplateText>>,
 
-    /// Whether the server may create unix sockets
+    /// The unix sockets that the server may connect to, such as `/var/run/docker.sock`; needs Linux with namespaces
+    #[schemars(extend("default" = []))]
+    pub(crate) sockets: Option<Vec<TemplateText>>,
+
+    /// Whether the server may create unix sockets and connect to all of them
     #[schemars(extend("default" = "deny"))]
     pub(crate) unix_sockets: Option<RawAccess>,
 }

@@ -226,13 +226,14 @@ fn connect(
     (keyring, principal): (KeyringPreference, &Principal),
 ) -> Result<ConnectTarget, String> {
     match reach {
-        McpEndpoint::Process { command, args, env, directory, writable, unix_sockets, confined } => {
+        McpEndpoint::Process { command, args, env, directory, writable, unix_sockets, sockets, confined } => {
             let process = ProcessConfig {
                 name: Namespace::sanitize(name).as_str().to_owned(),
                 env: env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
                 directory: directory.clone(),
                 writable: writable.clone(),
                 unix_sockets: *unix_sockets,
+                sockets: sockets.clone(),
                 confinement: *confined,
             };
             let policy = server_policy(policy, &process).map_err(|error| error.to_string())?;

@@ -12,6 +12,7 @@ use super::namespaces::LevelAttempt;
 use super::stage::StageError;
 use crate::message::SandboxLayer;
 use crate::plan::SandboxPlan;
+use crate::sockets::PlannedSockets;
 use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "landlock";
@@ -75,10 +76,13 @@ type BuildError = Box<dyn std::error::Error>;
 fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetCreated, BuildError> {
     let all = AccessFs::from_all(abi);
     let read = AccessFs::from_read(abi);
-    // Landlock does not handle Unix sockets. The seccomp filter handles them, according to the operator's settings.
+    // Landlock handles Unix sockets only if the operator named some of them. Otherwise the seccomp filter is enough.
     let handled = all & !unix_sockets();
-    let mut rules =
-        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(handled)?;
+    let named = named_sockets(plan);
+    let sockets = if named.is_empty() { BitFlags::empty() } else { all & unix_sockets() };
+    let mut rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(handled | sockets)?;
     let scope = scope(plan, abi);
     if !scope.is_empty() {
         rules = rules.scope(scope)?;
@@ -93,6 +97,9 @@ fn build(attempt: LevelAttempt, plan: &SandboxPlan, abi: ABI) -> Result<RulesetC
         rules = grant(rules, &[PathBuf::from("/dev/shm")], handled & !make_devices())?;
     } else {
         rules = grant_unprotected(rules, plan, read, handled & !make_devices())?;
+    }
+    if !sockets.is_empty() {
+        rules = grant(rules, named, sockets)?;
     }
     let devices = AccessFs::ReadFile | AccessFs::WriteFile | (handled & AccessFs::IoctlDev);
     Ok(grant(rules, &DEVICES.map(PathBuf::from), devices)?)
@@ -142,8 +149,24 @@ fn grant(
 }
 
 fn file_rights() -> BitFlags<AccessFs> {
-    AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Execute | AccessFs::Truncate | AccessFs::IoctlDev
+    AccessFs::ReadFile
+        | AccessFs::WriteFile
+        | AccessFs::Execute
+        | AccessFs::Truncate
+        | AccessFs::IoctlDev
+        | unix_sockets()
 }
+
+/// Returns the sockets to which the command is limited.
+fn named_sockets(plan: &SandboxPlan) -> &[PathBuf] {
+    match &plan.unix_sockets {
+        PlannedSockets::Named(named) => named,
+        PlannedSockets::Denied | PlannedSockets::All => &[],
+    }
+}
+
+/// The Landlock version that limits connections to Unix sockets.
+pub(super) const LIMITS_SOCKETS: i32 = 9;
 
 fn make_devices() -> BitFlags<AccessFs> {
     AccessFs::MakeChar | AccessFs::MakeBlock
@@ -154,8 +177,11 @@ fn unix_sockets() -> BitFlags<AccessFs> {
     AccessFs::from_all(ABI::V9) & !AccessFs::from_all(ABI::V8)
 }
 
-/// Confines signals to the sandbox. Also confines abstract sockets, unless the operator allowed Unix sockets.
+/// Confines signals to the sandbox. Also confines abstract sockets, unless the operator allowed all Unix sockets.
 fn scope(plan: &SandboxPlan, abi: ABI) -> BitFlags<Scope> {
     let all = Scope::from_all(abi);
-    if plan.unix_sockets { all & Scope::Signal } else { all }
+    match plan.unix_sockets {
+        PlannedSockets::All => all & Scope::Signal,
+        PlannedSockets::Denied | PlannedSockets::Named(_) => all,
+    }
 }

@@ -49,11 +49,24 @@ pub(super) fn can_show_processes() -> io::Result<()> {
 struct DetachedMount {
     mount: OwnedFd,
     target: PathBuf,
+    /// True if the mount point may be gone.
+    is_optional: bool,
 }
 
 impl DetachedMount {
+    fn new(mount: OwnedFd, target: &Path) -> Self {
+        Self { mount, target: target.to_path_buf(), is_optional: false }
+    }
+
+    fn optional(self) -> Self {
+        Self { is_optional: true, ..self }
+    }
+
     fn attach(&self) -> Result<(), StageError> {
-        let target = open_exactly(&self.target).stage(STAGE, format!("opening {}", self.target.display()))?;
+        let target = match open_exactly(&self.target) {
+            Err(error) if self.is_optional && is_unreachable(&error) => return Ok(()),
+            target => target.stage(STAGE, format!("opening {}", self.target.display()))?,
+        };
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         move_mount(self.mount.as_fd(), "", target.as_fd(), "", flags)
             .stage(STAGE, format!("mounting on {}", self.target.display()))
@@ -81,11 +94,27 @@ fn prepare(step: &MountStep, limits: &CommandLimits) -> Result<Vec<DetachedMount
         MountStep::HiddenFile(path) => bound(Path::new("/dev/null"), path, READ_ONLY)
             .stage(STAGE, describe(path))
             .map(|piece| vec![piece]),
+        MountStep::HiddenSocket(path) => covered_socket(path).stage(STAGE, describe(path)),
         MountStep::Scratch(path) => {
             scratch(path, limits.shm_bytes_max).stage(STAGE, describe(path)).map(|piece| vec![piece])
         }
         MountStep::HiddenDirectory { path, keep } => cover(path, keep).stage(STAGE, describe(path)),
     }
+}
+
+/// Covers a socket with a file to which no process can connect. Skips a socket that is gone.
+fn covered_socket(path: &Path) -> io::Result<Vec<DetachedMount>> {
+    match open_exactly(path) {
+        Ok(_) => bound(Path::new("/dev/null"), path, READ_ONLY).map(|piece| vec![piece.optional()]),
+        Err(error) if is_unreachable(&error) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Returns true if neither this process nor the command, which has fewer rights, can reach the path.
+fn is_unreachable(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 /// Clones `source` with everything mounted below it.
@@ -97,7 +126,7 @@ fn bound(source: &Path, target: &Path, attributes: u64) -> io::Result<DetachedMo
         | OpenTreeFlags::AT_RECURSIVE;
     let mount = open_tree(source.as_fd(), "", flags)?;
     set_attributes(mount.as_fd(), attributes)?;
-    Ok(DetachedMount { mount, target: target.to_path_buf() })
+    Ok(DetachedMount::new(mount, target))
 }
 
 fn processes(limits: &CommandLimits) -> io::Result<DetachedMount> {
@@ -109,13 +138,13 @@ fn processes(limits: &CommandLimits) -> io::Result<DetachedMount> {
     // Without this mount attribute, root could write files such as /proc/sys/kernel/core_pattern even without any
     // capability.
     set_attributes(mount.as_fd(), READ_ONLY | libc::MOUNT_ATTR_NOEXEC)?;
-    Ok(DetachedMount { mount, target: "/proc".into() })
+    Ok(DetachedMount::new(mount, Path::new("/proc")))
 }
 
 fn scratch(target: &Path, bytes_max: u64) -> io::Result<DetachedMount> {
     let mount = fresh("tmpfs", &[("mode", "1777"), ("size", &bytes_max.to_string())])?;
     set_attributes(mount.as_fd(), NO_DEVICES)?;
-    Ok(DetachedMount { mount, target: target.to_path_buf() })
+    Ok(DetachedMount::new(mount, target))
 }
 
 /// Covers a directory with an empty one, and mounts the kept entries over it.
@@ -126,7 +155,7 @@ fn cover(path: &Path, keep: &[VisibleEntry]) -> io::Result<Vec<DetachedMount>> {
         make_directories(mount.as_fd(), Path::new(&kept.name))?;
     }
     set_attributes(mount.as_fd(), READ_ONLY)?;
-    let mut pieces = vec![DetachedMount { mount, target: path.to_path_buf() }];
+    let mut pieces = vec![DetachedMount::new(mount, path)];
     for kept in keep {
         let inside = path.join(&kept.name);
         pieces.push(bound(&inside, &inside, if kept.writable { NO_DEVICES } else { READ_ONLY })?);

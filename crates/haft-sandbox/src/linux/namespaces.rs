@@ -6,11 +6,13 @@ use std::io;
 use rustix::mount::{MountPropagationFlags, mount_change};
 use rustix::thread::{CapabilitySet, capabilities};
 
+use super::landlock;
 use super::loopback;
 use super::stage::{InStage, StageError};
 use crate::git::REPOSITORIES_MAX;
 use crate::message::{SandboxLayer, SandboxLevel};
 use crate::plan::{SandboxPlan, UnixIdentity};
+use crate::sockets::PlannedSockets;
 use haft_core::settings::mode::SandboxMode;
 
 /// An isolation level to try.
@@ -67,6 +69,10 @@ impl LevelAttempt {
         let mut weaker = Vec::new();
         if !bounds_processes(self) {
             weaker.push("the sandbox does not limit the number of processes".to_owned());
+        }
+        let limits_sockets = landlock::version().is_some_and(|version| version >= landlock::LIMITS_SOCKETS);
+        if matches!(plan.unix_sockets, PlannedSockets::Named(_)) && !limits_sockets {
+            weaker.push("commands can connect to unix sockets that other programs create later".to_owned());
         }
         if self.has_namespaces() {
             if plan.unprotected_repositories > 0 {

@@ -11,6 +11,7 @@ use super::namespaces::LevelAttempt;
 use super::stage::StageError;
 use crate::message::SandboxLayer;
 use crate::plan::SandboxPlan;
+use crate::sockets::PlannedSockets;
 use haft_core::settings::mode::SandboxMode;
 
 const STAGE: &str = "seccomp";
@@ -149,19 +150,19 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
     match plan.mode {
         SandboxMode::Workspace | SandboxMode::Network => {
             rules.extend(OTHER_PROCESSES.iter().map(|call| (*call, Vec::new())));
-            rules.insert(libc::SYS_socket, foreign_family(attempt, plan).into_iter().collect());
+            let refused = foreign_family(attempt, plan).into_iter().chain(other_unix_sockets(plan));
+            rules.insert(libc::SYS_socket, refused.collect());
         }
         SandboxMode::Full => {
             let families = denied_families(attempt, plan);
-            if !families.is_empty() {
-                rules.insert(
-                    libc::SYS_socket,
-                    families.iter().filter_map(|family| family_is(*family)).collect(),
-                );
+            let families = families.iter().filter_map(|family| family_is(*family));
+            let refused: Vec<SeccompRule> = families.chain(other_unix_sockets(plan)).collect();
+            if !refused.is_empty() {
+                rules.insert(libc::SYS_socket, refused);
             }
         }
     }
-    if !plan.unix_sockets {
+    if plan.unix_sockets != PlannedSockets::All {
         // Refuse datagram pairs: a datagram socket from a pair can send to any socket address, but the ends of a stream
         // pair reach only each other.
         let datagrams = [libc::SOCK_DGRAM, libc::SOCK_RAW];
@@ -184,8 +185,9 @@ fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRu
     if plan.network || attempt.has_namespaces() {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }
-    if plan.unix_sockets {
-        families.push(libc::AF_UNIX);
+    match plan.unix_sockets {
+        PlannedSockets::Denied => {}
+        PlannedSockets::Named(_) | PlannedSockets::All => families.push(libc::AF_UNIX),
     }
     let conditions =
         families.iter().map(|family| condition(0, SeccompCmpOp::Ne, *family)).collect::<Option<Vec<_>>>()?;
@@ -194,11 +196,31 @@ fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRu
 
 /// Returns the socket families to refuse in `full` mode: only those that the operator denied.
 fn denied_families(attempt: LevelAttempt, plan: &SandboxPlan) -> Vec<libc::c_int> {
-    let unix = if plan.unix_sockets { None } else { Some(libc::AF_UNIX) };
+    let unix = match plan.unix_sockets {
+        PlannedSockets::Denied => Some(libc::AF_UNIX),
+        PlannedSockets::Named(_) | PlannedSockets::All => None,
+    };
     let reaches_out = !plan.network && !attempt.has_namespaces();
     let internet = if reaches_out { vec![libc::AF_INET, libc::AF_INET6] } else { Vec::new() };
     unix.into_iter().chain(internet).collect()
 }
+
+/// Matches unix sockets other than streams if the command may use only some sockets. A datagram socket can send to a
+/// path without `connect`, so it could reach a socket that the operator did not name.
+fn other_unix_sockets(plan: &SandboxPlan) -> Vec<SeccompRule> {
+    let kinds = match plan.unix_sockets {
+        PlannedSockets::Denied | PlannedSockets::All => return Vec::new(),
+        PlannedSockets::Named(_) => [libc::SOCK_DGRAM, libc::SOCK_RAW, libc::SOCK_SEQPACKET],
+    };
+    let rule = |kind: libc::c_int| {
+        let family = condition(0, SeccompCmpOp::Eq, libc::AF_UNIX)?;
+        SeccompRule::new(vec![family, condition(1, SeccompCmpOp::MaskedEq(KIND_MASK), kind)?]).ok()
+    };
+    kinds.into_iter().filter_map(rule).collect()
+}
+
+/// The bits of a socket type that select its kind. The others are flags.
+const KIND_MASK: u64 = 0xf;
 
 fn family_is(family: libc::c_int) -> Option<SeccompRule> {
     SeccompRule::new(vec![condition(0, SeccompCmpOp::Eq, family)?]).ok()
@@ -206,7 +228,6 @@ fn family_is(family: libc::c_int) -> Option<SeccompRule> {
 
 /// Matches a `socketpair` call of this kind, ignoring the flags in the same argument.
 fn pair_of(kind: libc::c_int) -> Option<SeccompRule> {
-    const KIND_MASK: u64 = 0xf;
     SeccompRule::new(vec![condition(1, SeccompCmpOp::MaskedEq(KIND_MASK), kind)?]).ok()
 }
 

@@ -55,10 +55,9 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
             }
         }
     }
-    let reason = if order.plan.needs_mounts() {
-        "haft cannot give the command a private /tmp, because this system refuses new namespaces"
-    } else {
-        "haft cannot set up any sandbox level on this system"
+    let reason = match order.plan.reason_for_mounts() {
+        Some(need) => format!("haft cannot {need}, because this system refuses new namespaces"),
+        None => "haft cannot set up any sandbox level on this system".to_owned(),
     };
     Err(StageError::new("level", reason))
 }

@@ -21,6 +21,8 @@ pub struct ProcessConfig {
     pub directory: Option<PathBuf>,
     pub writable: Vec<PathBuf>,
     pub unix_sockets: Option<ResourceAccess>,
+    /// The unix sockets that the server may connect to.
+    pub sockets: Vec<PathBuf>,
     pub confinement: ServerConfinement,
 }
 
@@ -66,6 +68,9 @@ pub fn server_policy(base: &SandboxPolicy, config: &ProcessConfig) -> Result<San
     }
     if let Some(access) = config.unix_sockets {
         policy = policy.unix_sockets(access);
+    }
+    for path in &config.sockets {
+        policy = policy.socket(path)?;
     }
     let cache = base.home().cache(&config.name);
     Ok(with_environment(policy, &cache, &config.env))
