@@ -52,6 +52,16 @@ pub trait ToolProvider: Send + Sync {
         Box::pin(async { Ok(()) })
     }
 
+    /// Waits until `tools` returns the list of the running source, and not a list that an earlier process cached. The
+    /// engine calls this before a call if the operator decides about tools by their definitions. `progress` receives
+    /// the steps of a long wait. Does nothing by default.
+    fn refresh_tools<'a>(
+        &'a self,
+        _progress: &'a (dyn Fn(CallProgress) + Send + Sync),
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Returns instructions for the model about all tools of this provider.
     fn instructions(&self) -> Option<Arc<str>> {
         None

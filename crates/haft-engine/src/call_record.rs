@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use haft_core::digest::Digest;
 use haft_core::event::{
-    ApprovalOutcome, CallAccount, CapturedContent, Event, EventSink, KnownTool, PolicyDecision, ToolReference,
+    ApprovalOutcome, CallAccount, CallProgress, CapturedContent, Event, EventSink, KnownTool, PolicyDecision,
+    ToolReference,
 };
 use haft_core::name::QueueName;
 use haft_core::output::ToolOutput;
@@ -144,6 +145,12 @@ impl CallRecord {
         events.emit(Event::ToolStarted { operation, tool, waited: began.elapsed() });
     }
 
+    /// Returns a sender of progress for the wait before the call reaches its provider.
+    pub(crate) fn progress_sender(&self) -> ProgressSender {
+        let EndGuard { operation, events, .. } = &self.end;
+        ProgressSender { operation: Arc::clone(operation), events: Arc::clone(events) }
+    }
+
     /// Returns the rate-limited sink for the provider's progress events.
     pub(crate) fn bounded_progress(&self) -> Arc<BoundedProgress> {
         Arc::new(BoundedProgress::before(Arc::clone(&self.end.events)))
@@ -169,6 +176,21 @@ impl CallRecord {
             ContentCapture::Content => Some(Arc::new(captured_content(&self.call, &outcome))),
         };
         ToolResult { call: self.call, outcome, receipt: self.receipt }
+    }
+}
+
+/// Emits the progress of a call that has not reached its provider.
+pub(crate) struct ProgressSender {
+    operation: Arc<CallOperation>,
+    events: Arc<dyn EventSink>,
+}
+
+impl ProgressSender {
+    /// Emits progress, cut to the size of one event.
+    pub(crate) fn send(&self, progress: CallProgress) {
+        if let Some(progress) = progress.bounded() {
+            self.events.emit(Event::ToolProgress { operation: Arc::clone(&self.operation), progress });
+        }
     }
 }
 

@@ -412,6 +412,7 @@ impl Orchestrator {
                 let priority = policy.priority.unwrap_or(options.priority);
                 let caller = (&options.context.principal, priority);
                 let slot = stage::queue(record, queue, caller, &deadline).await?;
+                stage::confirm(record, (&tool, &catalog), self, &deadline).await?;
                 let durability = Durability::for_effects(*trusted_effects);
                 stage::journal(record, options.journal.as_deref(), durability, &deadline).await?;
                 let progress = record.bounded_progress();

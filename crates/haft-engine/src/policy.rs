@@ -80,6 +80,12 @@ pub trait Governor: Send + Sync {
     /// orchestrator calls this for a name that no tool has. A call to an excluded tool is denied, like a call to an
     /// inactive tool.
     fn exclusion(&self, written_name: &str) -> Option<String>;
+
+    /// Returns true if the activity of this tool depends on its definition. Before each call, the orchestrator then
+    /// waits for the current definition of the tool, and decides about the activity again.
+    fn judges_definition(&self, _tool: &CatalogEntry) -> bool {
+        false
+    }
 }
 
 /// The policies of all tools, by exposed name.
@@ -106,6 +112,10 @@ impl ToolPolicies {
 
     pub(crate) fn exclusion(&self, written_name: &str) -> Option<String> {
         self.governor.as_ref()?.exclusion(written_name)
+    }
+
+    pub(crate) fn judges_definition(&self, tool: &CatalogEntry) -> bool {
+        self.governor.as_ref().is_some_and(|governor| governor.judges_definition(tool))
     }
 
     pub(crate) fn govern(&self, tool: &CatalogEntry) -> GovernedTool {

@@ -73,6 +73,10 @@ impl Governor for ConfiguredGovernor {
     fn exclusion(&self, written_name: &str) -> Option<String> {
         ServerOfTool::find(&self.config.mcp_servers, written_name)?.exclusion()
     }
+
+    fn judges_definition(&self, tool: &CatalogEntry) -> bool {
+        self.config.tool_lock.is_some() && tool.identity().kind == ProviderKind::Mcp
+    }
 }
 
 /// Returns the policy that a tool gets from its source: a REST configuration or an agent.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use haft_core::event::PolicyDecision;
+use haft_core::name::ToolName;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::rules::{PermissionDecision, PermissionRules};
 use haft_core::tool::ApprovalPolicy;
@@ -23,7 +24,7 @@ pub(crate) fn admit(
 ) -> Result<(), ToolError> {
     let name = tool.entry().exposed();
     if let Some(why) = inactivity {
-        return Err(denied(record, None, format!("tool `{name}` is not active: {why}")));
+        return Err(inactive(record, name, &why));
     }
     if !selection.covers(name, tool.entry().identity(), &governed.groups, governed.effects) {
         return Err(denied(record, None, format!("tool `{name}` is not among the tools of this request")));
@@ -41,6 +42,11 @@ pub(crate) fn admit(
             Err(denied(record, rules.text(&ruling), format!("tool `{name}` is denied: {}", ruling.why)))
         }
     }
+}
+
+/// Records the refusal of a call to an inactive tool and returns its error.
+pub(super) fn inactive(record: &mut CallRecord, name: &ToolName, why: &str) -> ToolError {
+    denied(record, None, format!("tool `{name}` is not active: {why}"))
 }
 
 /// Records the refusal of a call and returns its error.

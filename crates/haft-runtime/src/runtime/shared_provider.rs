@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use haft_core::change_counter::ChangeCounter;
 use haft_core::digest::Digest;
+use haft_core::event::CallProgress;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
@@ -40,6 +41,13 @@ impl ToolProvider for SharedProvider {
 
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         self.0.warmup()
+    }
+
+    fn refresh_tools<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(CallProgress) + Send + Sync),
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        self.0.refresh_tools(progress)
     }
 
     fn instructions(&self) -> Option<Arc<str>> {

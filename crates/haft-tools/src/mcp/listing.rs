@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::digest::Digest;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
 use haft_core::naming::{NameForm, NameRequest, distinct_names};
@@ -76,6 +77,10 @@ impl McpToolList {
     pub fn tools(&self) -> &[ToolDefinition] {
         &self.tools
     }
+
+    pub(super) fn definition(&self, tool: &ToolName) -> Option<&ToolDefinition> {
+        self.tools.iter().find(|definition| definition.name == *tool)
+    }
 }
 
 /// The name of a tool at its server, the headers that the server asks for, and its task support.
@@ -84,6 +89,26 @@ pub(super) struct McpToolEntry {
     pub(super) name: String,
     pub(super) headers: Vec<ParamHeader>,
     pub(super) tasks: ToolTaskSupport,
+}
+
+/// A tool with the definition under which a call was allowed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct CalledTool<'a> {
+    pub(super) entry: &'a McpToolEntry,
+    pub(super) definition: Option<&'a ToolDefinition>,
+}
+
+impl CalledTool<'_> {
+    pub(super) fn effects(&self) -> Effects {
+        self.definition.map_or(Effects::Unknown, |definition| definition.effects)
+    }
+
+    /// Returns true if the list contains the tool with another definition, or does not contain it.
+    pub(super) fn differs_in(&self, list: &McpToolList) -> bool {
+        let digest = |definition: &ToolDefinition| Digest::of_definition(definition);
+        let found = self.definition.and_then(|definition| list.definition(&definition.name));
+        found.map(digest) != self.definition.map(digest)
+    }
 }
 
 /// A tool of the server that haft skipped, and the reason.

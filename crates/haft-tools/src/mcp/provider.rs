@@ -8,15 +8,16 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::change_counter::ChangeCounter;
 use haft_core::digest::Digest;
+use haft_core::event::CallProgress;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
 use haft_core::provider::{CallContext, ProviderKind, ToolProvider};
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::tool::{Effects, ToolDefinition};
+use haft_core::tool::ToolDefinition;
 use haft_core::validate::ValidArguments;
 use serde_json::json;
 
-use super::listing::McpToolList;
+use super::listing::{CalledTool, McpToolList};
 use super::login_tool::{LOGIN_FINISHED, is_login_tool, login_tool};
 use super::server::SupervisedServer;
 
@@ -103,9 +104,8 @@ impl McpProvider {
             let message = format!("the MCP server has no tool `{tool}` any more; list the tools again");
             return Err(ToolError::new(ToolErrorKind::UnknownTool, message));
         };
-        let definition = listing.tools.iter().find(|definition| definition.name == *tool);
-        let effects = definition.map_or(Effects::Unknown, |definition| definition.effects);
-        let outcome = self.server.call(known, effects, arguments.value(), cx).await;
+        let called = CalledTool { entry: known, definition: listing.definition(tool) };
+        let outcome = self.server.call(&called, arguments.value(), cx).await;
         if let Some(era) = self.server.shared.era() {
             cx.note("mcp", json!({ "server": self.server.shared.config.name, "protocol": era.version() }));
         }
@@ -139,6 +139,14 @@ impl ToolProvider for McpProvider {
     /// Starts the server only if no cached tool list exists; otherwise the first call starts it.
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async { if self.server.is_known() { Ok(()) } else { self.start_in_time().await } })
+    }
+
+    fn refresh_tools<'a>(
+        &'a self,
+        progress: &'a (dyn Fn(CallProgress) + Send + Sync),
+    ) -> BoxFuture<'a, Result<(), ToolError>> {
+        // A connection is available only after its tools are listed.
+        Box::pin(async move { self.server.ready_reporting(progress).await.map(drop) })
     }
 
     fn instructions(&self) -> Option<Arc<str>> {

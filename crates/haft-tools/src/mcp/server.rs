@@ -29,7 +29,7 @@ use super::driver::{DriverMessage, LifecycleDriver};
 use super::era::ProtocolEra;
 use super::host::{ElicitationSupport, Host, RelayedCapabilities};
 use super::in_flight::InFlightCalls;
-use super::listing::{self, McpToolEntry, McpToolList};
+use super::listing::{self, CalledTool, McpToolEntry, McpToolList};
 use super::log_ring::LogRing;
 use super::message::{MISSING_CAPABILITY, RpcError, URL_REQUIRED};
 use super::news::NEWS_WAITING_MAX;
@@ -267,11 +267,13 @@ impl SupervisedServer {
     /// tool did not run.
     pub(super) async fn call(
         &self,
-        tool: &McpToolEntry,
-        effects: Effects,
+        called: &CalledTool<'_>,
         arguments: &Map<String, Value>,
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
+        let tool = called.entry;
+        // Without a connection, the list comes from the cache, and only the operator's lock file can refuse a change.
+        let mut checked = self.shared.checked_list();
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
         let begun = self.shared.host.calls.begin(OriginatingCall::of(cx));
@@ -285,7 +287,13 @@ impl SupervisedServer {
             progress: &progress,
         };
         for _ in 0..2 {
-            let connection = self.ready_for(cx).await?;
+            let connection = self.ready_reporting(&progress).await?;
+            let current = self.shared.listing();
+            let is_new = checked.is_some_and(|checked| !Arc::ptr_eq(&checked, &current));
+            if is_new && called.differs_in(&current) {
+                return Err(self.changed(tool));
+            }
+            checked = Some(current);
             let watch = OverdueGuard::watch(self, connection.generation, cx.time_limit.as_ref());
             let outcome = call::call(&connection.session, &self.shared.host, &call).await;
             watch.answered();
@@ -319,7 +327,7 @@ impl SupervisedServer {
                     self.note(connection.generation, LifecycleEvent::Silent);
                     return Err(self.silent(tool, patience));
                 }
-                Err(CallError::Lost(reason)) => return Err(self.lost(tool, effects, &reason)),
+                Err(CallError::Lost(reason)) => return Err(self.lost(tool, called.effects(), &reason)),
             }
         }
         Err(self.error(
@@ -329,14 +337,17 @@ impl SupervisedServer {
     }
 
     /// Waits for the connection, and reports progress during the wait.
-    async fn ready_for(&self, cx: &CallContext) -> Result<Arc<McpConnection>, ToolError> {
+    pub(super) async fn ready_reporting(
+        &self,
+        progress: &(dyn Fn(CallProgress) + Send + Sync),
+    ) -> Result<Arc<McpConnection>, ToolError> {
         let mut ready = pin!(self.ready());
         loop {
             if let Ok(ready) = timeout(STARTING_TOLD_EVERY, &mut ready).await {
                 return ready;
             }
             let name = &self.shared.config.name;
-            cx.progress(CallProgress::Message(format!("MCP server `{name}` is starting")));
+            progress(CallProgress::Message(format!("MCP server `{name}` is starting")));
         }
     }
 
@@ -410,6 +421,15 @@ impl SupervisedServer {
         self.error(ToolErrorKind::Timeout, &message)
     }
 
+    fn changed(&self, tool: &McpToolEntry) -> ToolError {
+        let message = format!(
+            "the server restarted and changed the definition of tool `{}`, so haft did not make the call; \
+             list the tools again, and repeat the call",
+            tool.name
+        );
+        self.error(ToolErrorKind::Unavailable, &message)
+    }
+
     fn lost(&self, tool: &McpToolEntry, effects: Effects, reason: &str) -> ToolError {
         match effects {
             Effects::ReadOnly => {
@@ -481,6 +501,12 @@ impl McpServerState {
 
     pub(super) fn connection(&self) -> Option<Arc<McpConnection>> {
         self.current().connection.clone()
+    }
+
+    /// Returns the tool list if it comes from the open connection, and not from the cache.
+    fn checked_list(&self) -> Option<Arc<McpToolList>> {
+        let current = self.current();
+        current.connection.as_ref().map(|_| Arc::clone(&current.listing))
     }
 
     pub(super) fn listing(&self) -> Arc<McpToolList> {
