@@ -157,6 +157,20 @@ fn every_limit_of_the_server_reaches_the_resolved_config() {
     );
 }
 
+/// Returns the process of the server `near` in [`EVERY_KEY`].
+fn near_process() -> McpEndpoint {
+    McpEndpoint::Process {
+        command: "npx".into(),
+        args: vec![ExpandedSecret("-y".into()), ExpandedSecret("x".into())],
+        env: [("KEY".to_owned(), ExpandedSecret("k".into()))].into(),
+        directory: Some("/srv".into()),
+        writable: vec!["/srv/w".into()],
+        unix_sockets: Some(ResourceAccess::Allow),
+        sockets: vec!["/run/x.sock".into()],
+        confined: haft_core::settings::mcp::ServerConfinement::No,
+    }
+}
+
 #[test]
 fn every_config_key_reaches_the_resolved_config() {
     let resolved = resolve_text(EVERY_KEY).unwrap();
@@ -189,17 +203,7 @@ fn every_config_key_reaches_the_resolved_config() {
     let search = &resolved.tool_search;
     assert_eq!((search.mode, search.expose), (ToolSearchMode::Always, ToolExposeForm::Append));
     assert!(search.always_show[0].matches("git__log"));
-    let reach = McpEndpoint::Process {
-        command: "npx".into(),
-        args: vec![ExpandedSecret("-y".into()), ExpandedSecret("x".into())],
-        env: [("KEY".to_owned(), ExpandedSecret("k".into()))].into(),
-        directory: Some("/srv".into()),
-        writable: vec!["/srv/w".into()],
-        unix_sockets: Some(ResourceAccess::Allow),
-        sockets: vec!["/run/x.sock".into()],
-        confined: haft_core::settings::mcp::ServerConfinement::No,
-    };
-    assert_eq!(near.reach, Ok(reach));
+    assert_eq!(near.reach, Ok(near_process()));
     let unset = resolved.mcp_servers["far"].reach.as_ref().unwrap_err();
     assert!(unset.starts_with("mcpServers.far.headers.Authorization: variable `NO_TOKEN`"), "{unset}");
     assert_eq!(resolved.mcp_starts_max, 3);

@@ -13,6 +13,7 @@ fn step_names(steps: &[MountStep]) -> Vec<String> {
                 MountStep::Scratch(_) => "scratch",
                 MountStep::Private { .. } => "private",
                 MountStep::HiddenFile(_) => "hidden-file",
+                MountStep::HiddenSocket(_) => "hidden-socket",
                 MountStep::HiddenDirectory { .. } => "hidden",
             };
             format!("{kind} {}", step.path().display())
@@ -93,6 +94,27 @@ fn hide_neighbours_hides_all_other_workspaces() {
     let blocked = |name: &str| crate::check::is_read_blocked(&place.path(name), &policy);
     assert!(blocked("home/workspace/acme/bert/x") && blocked("home/workspace/later/x"));
     assert!(!blocked("home/workspace/acme/anna/x"));
+}
+
+#[test]
+fn policy_with_a_named_socket_covers_the_other_sockets() {
+    let place = PlanFixture { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
+    for name in ["user/.haft", "project"] {
+        std::fs::create_dir_all(place.path(name)).unwrap();
+    }
+    let sockets = ["named", "other"].map(|name| place.path(name));
+    let _listeners = sockets.each_ref().map(|socket| std::os::unix::net::UnixListener::bind(socket).unwrap());
+    let covers = |policy: &SandboxPolicy| {
+        let plan = SandboxPlan::of(policy).unwrap();
+        let hidden = |socket: &PathBuf| plan.steps.contains(&MountStep::HiddenSocket(socket.clone()));
+        (plan.needs_mounts(), hidden(&sockets[0]), hidden(&sockets[1]))
+    };
+    let policy = place.policy("project", "user/.haft");
+    assert_eq!(covers(&policy), (false, false, false), "seccomp already refuses all sockets");
+    let named = policy.clone().socket(&sockets[0]).unwrap();
+    assert_eq!(covers(&named), (true, false, true));
+    assert_eq!(covers(&named.unix_sockets(ResourceAccess::Allow)), (false, false, false));
+    assert!(policy.socket(&place.path("user/.haft/data/socket")).is_err(), "haft's home stays hidden");
 }
 
 #[test]
