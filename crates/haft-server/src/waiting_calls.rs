@@ -36,7 +36,7 @@ const STOPPING: &str = "the server stopped before the call was approved";
 
 /// A call that waits, as the approvals API and the webhook show it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WaitingCall {
+pub(crate) struct UnapprovedCall {
     pub(crate) id: String,
     /// The principal of the client.
     pub(crate) principal: Principal,
@@ -52,15 +52,15 @@ pub(crate) struct WaitingCall {
 }
 
 /// A waiting call, and the sender of its decision.
-type OpenCall = (WaitingCall, oneshot::Sender<ApprovalAnswer>);
+type UndecidedCall = (UnapprovedCall, oneshot::Sender<ApprovalAnswer>);
 
 /// All calls that wait, by the ids of their requests.
 #[derive(Debug, Default)]
-pub(crate) struct WaitingCalls(Mutex<BTreeMap<String, OpenCall>>);
+pub(crate) struct WaitingCalls(Mutex<BTreeMap<String, UndecidedCall>>);
 
 impl WaitingCalls {
     /// Returns the calls of a principal.
-    pub(crate) fn of_principal(&self, principal: &Principal) -> Vec<WaitingCall> {
+    pub(crate) fn of_principal(&self, principal: &Principal) -> Vec<UnapprovedCall> {
         let open = self.open();
         let own = open.values().filter(|(call, _)| call.principal.is_subject_of(principal));
         own.map(|(call, _)| call.clone()).collect()
@@ -84,7 +84,7 @@ impl WaitingCalls {
         PendingApprovalStats { requests: open.len(), oldest_age }
     }
 
-    fn add(&self, call: WaitingCall) -> oneshot::Receiver<ApprovalAnswer> {
+    fn add(&self, call: UnapprovedCall) -> oneshot::Receiver<ApprovalAnswer> {
         let (decided, decision) = oneshot::channel();
         self.open().insert(call.id.clone(), (call, decided));
         decision
@@ -95,7 +95,7 @@ impl WaitingCalls {
         self.open().remove(id).is_some()
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<String, OpenCall>> {
+    fn open(&self) -> MutexGuard<'_, BTreeMap<String, UndecidedCall>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,8 +145,8 @@ impl ApiApprover {
         decision.await.unwrap_or(ApprovalAnswer::Deny)
     }
 
-    fn waiting_call(&self, request: &ApprovalRequest) -> WaitingCall {
-        WaitingCall {
+    fn waiting_call(&self, request: &ApprovalRequest) -> UnapprovedCall {
+        UnapprovedCall {
             id: format!("{ID_PREFIX}_{}", Uuid::new_v4().simple()),
             principal: self.client.principal.clone(),
             client: self.client.name.clone(),
@@ -191,13 +191,13 @@ impl UndecidedEnd {
 /// Removes the request of a call whose client cancels it or disconnects.
 struct WaitingGuard<'a> {
     state: &'a ServerState,
-    call: &'a WaitingCall,
+    call: &'a UnapprovedCall,
 }
 
 impl WaitingGuard<'_> {
     /// Removes the request, and notes its end in the audit log. Returns false if a decision came first.
     fn withdraw(&self, end: UndecidedEnd) -> bool {
-        let WaitingCall { id, principal, .. } = self.call;
+        let UnapprovedCall { id, principal, .. } = self.call;
         let is_withdrawn = self.state.waiting_calls.withdraw(id);
         if is_withdrawn {
             self.state.audit.decided(principal, AuditEvent::ApprovalDecided, id, end.name());

@@ -23,7 +23,7 @@ use url::Url;
 use crate::auth::now_ms;
 use crate::metrics::Metrics;
 use crate::server::ServerState;
-use crate::waiting_calls::{CALL_SERVER_LABEL, WaitingCall};
+use crate::waiting_calls::{CALL_SERVER_LABEL, UnapprovedCall};
 
 /// The pauses before the second and each further attempt.
 const RETRY_PAUSES: [Duration; 4] =
@@ -77,7 +77,7 @@ impl Webhook {
         &self,
         state: &Arc<ServerState>,
         settings: &ServeSettings,
-        call: &WaitingCall,
+        call: &UnapprovedCall,
     ) {
         self.begin(state, settings, || call_event(call, settings.approval_timeout));
     }
@@ -170,8 +170,8 @@ fn approval_event(record: &PendingApprovalRecord, lifetime: Duration) -> Webhook
 }
 
 /// Returns the event about a call of an MCP client. The call belongs to no response and no run.
-fn call_event(call: &WaitingCall, lifetime: Duration) -> WebhookEvent {
-    let WaitingCall { id, principal, tool, since_ms, .. } = call;
+fn call_event(call: &UnapprovedCall, lifetime: Duration) -> WebhookEvent {
+    let UnapprovedCall { id, principal, tool, since_ms, .. } = call;
     let request = json!({"id": id, "server_label": CALL_SERVER_LABEL, "name": tool});
     let body = json!({
         "type": "approval.requested",

@@ -19,7 +19,7 @@ use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::responses::{self, invalid};
 use crate::server::ServerState;
-use crate::waiting_calls::{CALL_SERVER_LABEL, WaitingCall};
+use crate::waiting_calls::{CALL_SERVER_LABEL, UnapprovedCall};
 
 /// An approval request that waits for an answer.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -53,7 +53,7 @@ pub(crate) struct ApprovalList {
 }
 
 impl ApprovalObject {
-    fn of_call(call: WaitingCall, lifetime: Duration) -> Self {
+    fn of_call(call: UnapprovedCall, lifetime: Duration) -> Self {
         Self {
             id: call.id,
             response: None,
