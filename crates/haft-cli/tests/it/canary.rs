@@ -58,16 +58,12 @@ fn encoded_forms(secret: &str) -> Vec<String> {
             [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)].map(|text| text[start..end].to_owned()),
         );
     }
-    let percent = |byte: u8| {
-        if byte.is_ascii_alphanumeric() || byte == b'-' {
-            char::from(byte).to_string()
-        } else {
-            format!("%{byte:02X}")
-        }
+    let all = |byte: u8| format!("%{byte:02X}");
+    let reserved = |byte: u8| {
+        if byte.is_ascii_alphanumeric() || byte == b'-' { char::from(byte).into() } else { all(byte) }
     };
-    let encoded: String = secret.bytes().map(percent).collect();
-    forms.extend([encoded.to_lowercase(), encoded]);
-    forms.extend([secret.bytes().map(|byte| format!("%{byte:02X}")).collect()]);
+    let encoded: String = secret.bytes().map(reserved).collect();
+    forms.extend([encoded.to_lowercase(), encoded, secret.bytes().map(all).collect()]);
     forms
 }
 

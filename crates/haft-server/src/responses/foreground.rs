@@ -24,7 +24,7 @@ pub(crate) struct StreamedResponse {
     /// interrupt the storing of the response.
     work: Option<BoxStream<'static, StreamStep>>,
     ended: Option<Box<ActiveResponse>>,
-    connection: ClientConnection,
+    client: WaitingClient,
 }
 
 /// Events of a response, and the response itself if these events are the last ones.
@@ -32,14 +32,14 @@ type StreamStep = (Vec<StreamEvent>, Option<Box<ActiveResponse>>);
 
 impl StreamedResponse {
     pub(crate) fn new(active: ActiveResponse) -> Self {
-        let connection = ClientConnection::of(&active);
+        let client = WaitingClient::of(&active);
         let steps = stream::unfold(Some(Box::new(active)), |active| async move {
             let mut active = active?;
             let events = active.next().await.unwrap_or_default();
             let (ended, rest) = if active.has_ended() { (Some(active), None) } else { (None, Some(active)) };
             Some(((events, ended), rest))
         });
-        Self { work: Some(steps.boxed()), ended: None, connection }
+        Self { work: Some(steps.boxed()), ended: None, client }
     }
 
     /// Returns the next events; `None` after the last ones. Cancelling this future loses no events.
@@ -63,18 +63,18 @@ impl StreamedResponse {
 
     /// Returns the id of the response.
     pub(crate) fn id(&self) -> &str {
-        &self.connection.response
+        &self.client.response
     }
 
     pub(crate) fn handle(&self) -> &RunHandle {
-        &self.connection.handle
+        &self.client.handle
     }
 }
 
 impl Drop for StreamedResponse {
     fn drop(&mut self) {
         if let Some(work) = self.work.take() {
-            self.connection.lost(work.for_each(|step| {
+            self.client.lost(work.for_each(|step| {
                 drop(step);
                 std::future::ready(())
             }));
@@ -87,15 +87,15 @@ impl Drop for StreamedResponse {
 pub(crate) struct WholeResponse {
     /// `None` after the end.
     work: Option<BoxFuture<'static, EndedResponse>>,
-    connection: ClientConnection,
+    client: WaitingClient,
     /// The request, if its client counts retries. The client of a stream does not retry after the first event.
     identity: Option<RequestIdentity>,
 }
 
 impl WholeResponse {
     pub(crate) fn new(active: ActiveResponse, identity: Option<RequestIdentity>) -> Self {
-        let connection = ClientConnection::of(&active);
-        Self { connection, work: Some(Box::pin(active.finished())), identity }
+        let client = WaitingClient::of(&active);
+        Self { client, work: Some(Box::pin(active.finished())), identity }
     }
 }
 
@@ -113,10 +113,9 @@ impl Future for WholeResponse {
 impl Drop for WholeResponse {
     fn drop(&mut self) {
         let Some(work) = self.work.take() else { return };
-        let cuts = &self.connection.state.cut_requests;
-        let outcome =
-            self.identity.take().map(|identity| cuts.add(identity, self.connection.response.clone()));
-        self.connection.lost(async move {
+        let cuts = &self.client.state.cut_requests;
+        let outcome = self.identity.take().map(|identity| cuts.add(identity, self.client.response.clone()));
+        self.client.lost(async move {
             let tool_began = work.await.tool_began;
             if let Some(outcome) = outcome {
                 outcome.set(tool_began);
@@ -126,13 +125,13 @@ impl Drop for WholeResponse {
 }
 
 /// The data that is needed to cancel the run of a response and to record the disconnect.
-struct ClientConnection {
+struct WaitingClient {
     state: Arc<ServerState>,
     handle: RunHandle,
     response: String,
 }
 
-impl ClientConnection {
+impl WaitingClient {
     fn of(active: &ActiveResponse) -> Self {
         Self {
             state: Arc::clone(active.state()),
