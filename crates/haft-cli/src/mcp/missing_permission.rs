@@ -135,7 +135,7 @@ fn is_frame(line: &str) -> bool {
 }
 
 /// Returns the last absolute path of a line, because the refused path follows the words of the refusal. A quoted path
-/// may contain spaces.
+/// may contain spaces, and a path in a URL such as `unix:///run/docker.sock` begins at the last of its slashes.
 fn path(line: &str) -> Option<String> {
     let ends = |c: char| c.is_whitespace() || "'\"`‘’“”,;:()[]".contains(c);
     let begins = |(at, _): &(usize, &str)| line[..*at].chars().next_back().is_none_or(ends);
@@ -145,7 +145,8 @@ fn path(line: &str) -> Option<String> {
         Some(quote) => rest.find(quote).unwrap_or(rest.len()),
         None => rest.find(ends).unwrap_or(rest.len()),
     };
-    Some(rest[..end].to_owned()).filter(|path| path.len() > 1)
+    let path = rest[..end].trim_start_matches('/');
+    (!path.is_empty()).then(|| format!("/{path}"))
 }
 
 /// Returns the closing quote for an opening one.
