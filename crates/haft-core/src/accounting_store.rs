@@ -25,14 +25,15 @@ pub trait AccountingStore: Send + Sync {
     ) -> BoxFuture<'a, Result<AccountingSummary, StoreError>>;
 }
 
-/// One line of the usage records.
+/// One line of accounting: a usage record, or a note that records were lost.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AccountingLine {
     /// A `tool_finished` or `model_finished` event, with the audit fields and without content.
     Event(Box<EventEnvelope>),
-    /// A gap before the next line: the store failed, and more lines waited than the writer may keep in memory.
+    /// Records before the next line were lost, because the store failed and the writer keeps only a limited number of
+    /// unwritten records in memory.
     Lost {
-        /// The time at which the gap was found, in milliseconds since 1970.
+        /// The time at which the loss was recorded, in milliseconds since 1970.
         at_ms: u64,
         /// The number of usage records that were lost.
         lines: u64,
@@ -67,7 +68,7 @@ pub struct ToolStats {
     pub bytes_out: u64,
     /// The median latency of the calls that reached the tool.
     pub latency_p50_ms: u64,
-    /// The 95th percentile of the latency of these calls.
+    /// The 95th percentile of the latency of the calls that reached the tool.
     pub latency_p95_ms: u64,
 }
 

@@ -90,11 +90,12 @@ pub enum ApprovalAnswer {
     AllowExact,
     /// Allows commands that start with the offered prefix in this workspace, now and later.
     AllowPrefix,
-    /// Allows, from now on in this workspace, every call for which the listed rules require approval.
+    /// Allows calls in this workspace, now and later, if only the listed rules require approval for them.
     AllowRule,
     /// Refuses the call. The model gets an error that says that the user refused.
     Deny,
-    /// No user decided, for this reason, such as "the operator did not answer within 10 minutes". The call is denied.
+    /// Denies the call, because no user decided. The text is the reason, such as "the operator did not answer within 10
+    /// minutes".
     Unanswered(&'static str),
     /// Defers the decision. The run repeats the call when the decision has been made.
     Later,
@@ -209,7 +210,7 @@ fn offset(text: &str, characters: usize) -> usize {
     text.char_indices().nth(characters).map_or(text.len(), |(at, _)| at)
 }
 
-/// Returns the whole text in the form of [`shown`].
+/// Escapes a text as [`shown`] does, but does not shorten it.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for piece in text.split_inclusive(|c: char| !c.is_alphanumeric()) {
@@ -226,8 +227,9 @@ pub(crate) fn escaped(text: &str) -> String {
     shown
 }
 
-/// Returns the letters and signs that a reader recognizes in a text: in lower case, with look-alikes as ASCII, and
-/// without white space and invisible characters. Spaces are left out, because an invisible character may replace one.
+/// Normalizes a text, so that a search finds words that are disguised by unusual characters: converts it to lower case,
+/// replaces look-alikes by ASCII, and removes white space and invisible characters. Spaces are removed too, because an
+/// invisible character may replace a space.
 pub(crate) fn recognized(text: &str) -> String {
     let is_left_out = |c: &char| {
         c.is_whitespace() || c.is_control() || is_deceptive(*c) || matches!(c, '\u{300}'..='\u{36f}')

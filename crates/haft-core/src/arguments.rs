@@ -66,7 +66,7 @@ impl ParsedArguments {
         self.value
     }
 
-    /// Returns the repairs that the parser made, in order; none if the text was valid JSON.
+    /// Returns the repairs that the parser made, in order. The list is empty if the text was valid JSON.
     pub fn repairs(&self) -> &[&'static str] {
         &self.repairs
     }

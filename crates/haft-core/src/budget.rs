@@ -1,5 +1,5 @@
-//! The token budget of a model's context window. Tokens are reserved before a call and settled after it; the budget is
-//! never overdrawn.
+//! The token budget of a model's context window. A call reserves tokens for its output, and settles the reservation
+//! when the output is in the conversation. A reservation never takes more tokens than are left.
 
 mod load;
 
@@ -106,8 +106,8 @@ impl ContextWindow {
         Arc::new(Self { usable_tokens: limits.usable_tokens(), counter, taken: Mutex::default() })
     }
 
-    /// Records the number of tokens of conversation and tools together, as the model reported it. Does not change
-    /// reservations.
+    /// Records the number of tokens that the conversation and the tools take together, as the model reported it. Does
+    /// not change reservations.
     pub fn report(&self, tokens: u64) {
         let mut taken = self.taken();
         let schema_tokens = taken.schemas.about().min(tokens);
@@ -175,7 +175,7 @@ impl ContextWindow {
 
 impl fmt::Debug for ContextWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Budget").field("usable_tokens", &self.usable_tokens).finish_non_exhaustive()
+        f.debug_struct("ContextWindow").field("usable_tokens", &self.usable_tokens).finish_non_exhaustive()
     }
 }
 
@@ -227,9 +227,9 @@ impl Reservation {
         taken.current.grow(tokens);
     }
 
-    /// Adds `text` to the conversation without counting its tokens, if one token per byte of the text, together with
-    /// `tokens` for the other content, fits into the budget. Otherwise returns the reservation and the text, so
-    /// that the caller can count the tokens.
+    /// Adds `text` to the conversation without counting its tokens. This is possible only if the upper bound fits into
+    /// the budget: one token per byte of the text, plus `tokens` for the other content. Otherwise returns the
+    /// reservation and the text, so that the caller can count the tokens.
     pub fn settle_uncounted(self, text: String, tokens: u64) -> Result<(), (Self, String)> {
         let mut taken = self.budget.taken();
         let most = taken.most().saturating_sub(self.tokens).saturating_add(tokens);
@@ -264,9 +264,9 @@ pub struct TokenShortage {
 /// The cause of a shortage. It shows if waiting for other calls would help.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShortageCause {
-    /// The request would not fit even without the other calls.
+    /// The reservation would not fit even if no other call had reserved tokens.
     Context,
-    /// The request would fit without the tokens that other calls of the turn have reserved.
+    /// The reservation would fit without the tokens that other calls of the turn have reserved.
     OtherCalls,
 }
 
@@ -396,7 +396,7 @@ mod tests {
         Resize(usize, u64),
         Settle(usize),
         Drop(usize),
-        /// The output of the reservation with this index is a text with this many bytes.
+        /// Settles the reservation with this index, for an output text with this many bytes.
         Answer(usize, usize),
         Report(u64),
     }

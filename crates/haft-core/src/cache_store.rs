@@ -1,4 +1,4 @@
-//! The trait of stores that hold cached call outputs, so that other processes and later processes can use them.
+//! The trait of stores that hold cached call outputs, so that other processes can use them, even later ones.
 
 use std::fmt;
 
@@ -43,12 +43,13 @@ pub struct CacheLease {
 }
 
 impl CacheLease {
-    /// Creates a lease that is held until it is dropped. It owns `held`, whose drop releases the call.
+    /// Creates a lease that excludes other callers until it is dropped. It owns `held`, and dropping `held` must let
+    /// the next caller make the call.
     pub fn holding(held: impl Send + Sync + 'static) -> Self {
         Self { _held: Some(Box::new(held)) }
     }
 
-    /// Creates a lease that does not exclude other callers.
+    /// Creates a lease that does not exclude other callers, for a caller that cannot get an exclusive lease.
     pub fn shared() -> Self {
         Self { _held: None }
     }

@@ -23,8 +23,8 @@ struct CounterState {
     waits: AtomicU64,
 }
 
-/// Forgets the waker of a wait that ended. Otherwise a counter that rarely changes would keep the tasks of all earlier
-/// waits in memory.
+/// One wait for a change. Dropping it removes its waker; otherwise a counter that rarely changes would keep the wakers
+/// of all earlier waits in memory.
 struct CounterWait<'a> {
     counter: &'a CounterState,
     number: u64,
@@ -37,7 +37,7 @@ impl Drop for CounterWait<'_> {
 }
 
 impl ChangeCounter {
-    /// Announces that `tools()` now returns a different list. The next call uses the new list.
+    /// Announces that the provider's `tools()` now returns a different list. The next tool call uses the new list.
     pub fn announce(&self) {
         self.0.count.fetch_add(1, Ordering::Release);
         let waiting = std::mem::take(&mut *self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner));

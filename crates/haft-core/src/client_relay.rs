@@ -3,6 +3,8 @@
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
+use crate::tool::CallId;
+
 /// Passes a server's requests to the MCP client whose call caused the requests, and to no other client.
 pub trait ClientRelay: Send + Sync {
     /// Passes the request to the client and returns the client's result as JSON. On error the server gets the error
@@ -11,11 +13,17 @@ pub trait ClientRelay: Send + Sync {
 
     /// Passes a log record of the server to the client, if the client wants records of this level. Does not wait.
     fn log(&self, record: RelayedLog<'_>);
+
+    /// Returns the least severe level of log records that the client requests for this call, such as `warning`. `None`
+    /// if it requests none; a server without sessions then sends none.
+    fn log_level(&self, call: &CallId) -> Option<&'static str>;
 }
 
 /// A log record that is passed from a server to a client.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayedLog<'a> {
+    /// The call during which the server wrote the record.
+    pub call: &'a CallId,
     /// The severity, such as `warning`.
     pub level: &'a str,
     /// The parameters of the notification as JSON, without secrets.

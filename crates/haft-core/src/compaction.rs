@@ -23,8 +23,8 @@ pub use summary::{SummaryFault, SummaryRequest, SummaryText, read_summary};
 /// The settings of compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CompactionRules {
-    /// Compaction starts when the next request takes more than this percentage of the tokens for messages and tools,
-    /// which is the context window without the reply and the buffer.
+    /// Compaction starts when the next request takes more than this percentage of the usable tokens: the context window
+    /// minus the buffer and the space for the reply.
     pub at_percent: u8,
     /// The number of recent turns that are kept word for word. Fewer are kept if they are large; the last turn is
     /// always kept.

@@ -1,4 +1,4 @@
-//! The conversation so far, independent of any provider: messages of parts that every wire format can encode.
+//! The conversation so far, in a form that does not depend on a provider: messages that consist of parts.
 //!
 //! A conversation only grows at its end, and its messages never change. Encoders rely on this and reuse the encoded
 //! messages of one turn for the next one.
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use crate::tool::{CallId, ToolCall};
 
 pub use part::{
-    Annotation, Media, MediaSource, MessagePart, ModelApiFormat, PartBody, ToolReply, WireIdentity,
+    Annotation, Media, MediaSource, MessagePart, ModelApiFormat, PartBody, ToolReply, UrlCitation,
+    WireIdentity,
 };
 
 /// The author of a message.

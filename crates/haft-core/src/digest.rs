@@ -1,4 +1,4 @@
-//! The identity of calls: a digest over the canonical form of the request.
+//! SHA-256 digests of texts, JSON values and tool definitions, and the cache key of a call.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -57,7 +57,7 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// Returns the digest of every part of a definition that a model or a provider could depend on.
+    /// Returns the digest of a tool definition. It covers every part that a model or a provider may depend on.
     pub fn of_definition(definition: &ToolDefinition) -> Self {
         let ToolDefinition {
             name,
@@ -167,8 +167,8 @@ impl CanonicalHasher {
         }
     }
 
-    /// Hashes an object with sorted keys. Sorts them if needed: a `serde_json` map is sorted or not depending on a
-    /// feature that any crate in the build may enable.
+    /// Hashes an object with sorted keys. A `serde_json` map is not sorted if any crate in the build enables the
+    /// feature `preserve_order`.
     fn object(&mut self, object: &Map<String, Value>) {
         if object.keys().is_sorted() {
             return self.members(object.iter());
@@ -200,7 +200,7 @@ impl CanonicalHasher {
         let _ = serde_json::to_writer(&mut *self, text);
     }
 
-    /// Hashes the same bytes as [`text`](Self::text) of the displayed digest, without building that string.
+    /// Hashes a digest as [`text`](Self::text) would hash its hexadecimal form, without building a string.
     fn hex(&mut self, digest: &Digest) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut text = [b'"'; 66];

@@ -3,10 +3,10 @@
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-/// Asks a person on behalf of a server. A user interface implements this trait, such as a terminal or a browser.
+/// Asks a person on behalf of an MCP server. A user interface such as a terminal or a browser implements this trait.
 pub trait Elicitor: Send + Sync {
-    /// Asks the person and returns the answer. `request` is the server's request: `message` for the person, with
-    /// `requestedSchema` for the answer or with a `url`. Dropping the future withdraws the question.
+    /// Asks the person and returns the answer. `request` is the server's request: it has a `message` for the person,
+    /// and either a `requestedSchema` for the answer or a `url`. Dropping the future withdraws the question.
     fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer>;
 }
 

@@ -1,4 +1,5 @@
-//! The single stream of events. Terminal output, logs, the operation tree, accounting and telemetry are folds over it.
+//! The events of all calls, model requests and runs, in a single stream. Terminal output, logs, the operation tree,
+//! accounting and telemetry are all computed from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,8 +18,8 @@ use crate::run::event::RunEvent;
 /// The maximum length of the message in a progress event, in bytes.
 pub const PROGRESS_MESSAGE_BYTES_MAX: usize = 1 << 10;
 
-/// The maximum length of the output in a progress event, in bytes. Of a longer output only the end is kept, because it
-/// is the newest part.
+/// The maximum length of the output in a progress event, in bytes. A longer output is shortened to its end, which is
+/// the newest part.
 pub const PROGRESS_OUTPUT_BYTES_MAX: usize = 64 << 10;
 
 /// An event of a call, a model request or a run.
@@ -188,7 +189,7 @@ pub struct PolicyDecision {
 /// The outcome of an approval request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApprovalOutcome {
-    /// A permanent grant allowed the call.
+    /// A stored grant, which is an earlier approval, allowed the call.
     Remembered,
     /// An approver was asked and answered.
     Answered {
@@ -197,7 +198,7 @@ pub enum ApprovalOutcome {
         /// The answer of the approver, which may defer the decision.
         answer: ApprovalAnswer,
     },
-    /// The run had no approver.
+    /// The run had no approver who may decide about the call.
     Nobody,
 }
 
@@ -300,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn out_of_range_progress_is_clamped_and_non_finite_progress_is_dropped() {
+    fn out_of_range_fractions_are_clamped_and_non_finite_fractions_are_dropped() {
         let check =
             |progress: CallProgress, expected: Option<CallProgress>| assert_eq!(progress.bounded(), expected);
         let part = |fraction: f64, message: Option<&str>| CallProgress::Part {

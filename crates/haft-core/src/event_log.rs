@@ -1,10 +1,12 @@
-//! The only JSON form of events: `stream-json`, stored event logs, JSON log lines and accounting all write it.
+//! The JSON form of events. There is only one: `stream-json`, stored event logs, JSON log lines and accounting all use
+//! it.
 //!
-//! [`EventReader`] turns the [`Event`]s of a run into [`LogEvent`]s, and [`EventEnvelope`] adds the run and the
-//! position of each. This module neither numbers nor stores events; the event log of the runtime does.
+//! [`EventReader`] turns the [`Event`]s of a run into [`LogEvent`]s, and [`EventEnvelope`] adds the number, time and
+//! run of each event. This module neither assigns the numbers nor stores the events; the runtime's event log does.
 
 mod audit;
 mod note;
+mod reply_parts;
 mod schema;
 
 use std::collections::HashMap;
@@ -16,7 +18,7 @@ use serde_json::Value;
 use crate::approval::ApprovalRequest;
 use crate::event::{CallAccount, CallProgress, Event, ToolReference};
 use crate::model_error::ModelErrorKind;
-use crate::model_event::{ModelEvent, PartDelta, PartStart};
+use crate::model_event::ModelEvent;
 use crate::model_provider::{ModelAccount, ModelAttempt};
 use crate::model_reply::TokenUsage;
 use crate::position::{OperationId, RunPosition, SessionId};
@@ -27,6 +29,7 @@ use crate::run::{Compaction, RunNote};
 
 pub use audit::{CallAudit, CallContent, DecisionAudit, ModelAudit, ToolSource};
 pub use note::note_text;
+use reply_parts::ReplyParts;
 pub use schema::schema;
 
 /// An event, with its number, time and run.
@@ -41,7 +44,7 @@ pub struct EventEnvelope {
     pub at: Option<u64>,
     /// The session of the run.
     pub run: String,
-    /// The operation that the run works for; absent for a root run.
+    /// The operation that started this run, such as the call of a sub-agent; absent for a root run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u64>,
     /// The turn and the kind of event.
@@ -96,6 +99,23 @@ pub enum LogEvent {
         /// The new text, to be appended to earlier deltas of the turn.
         text: String,
     },
+    /// The provider showed more of a summary of the model's reasoning.
+    ReasoningSummaryDelta {
+        /// The number of the paragraph, counted from 0 in each reply.
+        part: u32,
+        /// The new text, to be appended to earlier deltas of the paragraph.
+        text: String,
+    },
+    /// The model wrote more of a refusal, in its own words.
+    RefusalDelta {
+        /// The new text, to be appended to earlier deltas of the turn.
+        text: String,
+    },
+    /// The model's text cites web pages. The event follows the text.
+    Citations {
+        /// The cited pages, in the order in which they arrived.
+        citations: Vec<LogCitation>,
+    },
     /// One attempt to call a model ended. Each retry and each fallback model is a separate attempt.
     ModelFinished {
         /// The model, as `provider/model`.
@@ -110,7 +130,8 @@ pub enum LogEvent {
         usage: Option<LogUsage>,
         /// The cost, in billionths of a US dollar; `None` if the usage or the price is unknown.
         cost_nano_usd: Option<u64>,
-        /// The audit fields. They are only in log lines and accounting.
+        /// The audit fields. Only a reader made by [`EventReader::with_audit`] sets them, for log lines and accounting;
+        /// otherwise `None`.
         #[serde(flatten)]
         audit: Option<Box<ModelAudit>>,
     },
@@ -127,13 +148,15 @@ pub enum LogEvent {
     ToolStarted {
         /// The id that the model gave the call.
         id: String,
-        /// The operation of the call, which is the `parent` of a sub-agent's events.
+        /// The operation id of the call. If the call starts a sub-agent, the sub-agent's events have this id as
+        /// `parent`.
         operation: u64,
         /// The exposed name of the tool.
         tool: String,
         /// The time that the call spent in queues and waiting for approval.
         waited_ms: u64,
-        /// The origin of the tool. It is only in log lines.
+        /// The origin of the tool. Only a reader made by [`EventReader::with_audit`] sets it, for log lines; otherwise
+        /// empty.
         #[serde(flatten)]
         source: ToolSource,
     },
@@ -179,10 +202,12 @@ pub enum LogEvent {
         bytes_in: u64,
         /// The size of the output, or of the error message of a failed call, in bytes.
         bytes_out: u64,
-        /// The audit fields. They are only in log lines and accounting.
+        /// The audit fields. Only a reader made by [`EventReader::with_audit`] sets them, for log lines and accounting;
+        /// otherwise `None`.
         #[serde(flatten)]
         audit: Option<Box<CallAudit>>,
-        /// The content of the call. It is only in log lines, and only with content capture.
+        /// The content of the call, for log lines. Only a reader made by [`EventReader::with_audit`] sets it, and only
+        /// if the operator enabled content capture.
         #[serde(flatten)]
         content: Option<Box<CallContent>>,
     },
@@ -224,7 +249,8 @@ pub enum LogEvent {
         scope: String,
         /// The number of outputs or messages that were removed.
         items: u64,
-        /// The author of the text that replaces old turns: `model` or `list`; `None` if only outputs were removed.
+        /// The kind of text that replaces old turns: `model` for a summary that a model wrote, `list` for a plain list
+        /// of the calls; `None` if only outputs were removed.
         summary: Option<String>,
     },
     /// The last event of a run. A sub-agent's run has its own.
@@ -235,6 +261,20 @@ pub enum LogEvent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         answer: Option<String>,
     },
+}
+
+/// A web page that a text of the model cites.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCitation {
+    /// The URL of the page.
+    pub url: String,
+    /// The title of the page; absent if the provider sends none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The start of the text that the page supports, in characters of all text deltas since the last `turn_started`.
+    pub start: u64,
+    /// The end of this text; the character at this position is not a part of it.
+    pub end: u64,
 }
 
 /// The tokens of one model request.
@@ -282,6 +322,9 @@ impl LogEvent {
         match &mut self {
             Self::TextDelta { .. }
             | Self::ReasoningDelta { .. }
+            | Self::ReasoningSummaryDelta { .. }
+            | Self::RefusalDelta { .. }
+            | Self::Citations { .. }
             | Self::ToolProgress { .. }
             | Self::ToolCall { .. }
             | Self::ToolResult { .. }
@@ -303,11 +346,11 @@ impl LogEvent {
     }
 }
 
-/// Converts events one by one. Remembers the kinds of the parts in each unfinished reply, because a delta identifies
-/// its part by index only.
+/// Converts [`Event`]s to [`LogEvent`]s. Remembers the parts of each unfinished reply, because a delta identifies its
+/// part by index only.
 #[derive(Debug, Default)]
 pub struct EventReader {
-    parts: HashMap<SessionId, Vec<PartKind>>,
+    replies: HashMap<SessionId, ReplyParts>,
     detail: AuditDetail,
 }
 
@@ -321,13 +364,6 @@ enum AuditDetail {
     Audit,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PartKind {
-    Text,
-    Reasoning,
-    Other,
-}
-
 impl EventReader {
     /// Creates a reader that also fills the audit fields and the captured content of calls, for log lines and
     /// accounting.
@@ -335,7 +371,7 @@ impl EventReader {
         Self { detail: AuditDetail::Audit, ..Self::default() }
     }
 
-    /// Returns the position and the JSON form of an event; `None` for events that readers do not see.
+    /// Converts an event and returns it with its position. Returns `None` for an event that is not part of the log.
     pub fn read(&mut self, event: &Event) -> Option<(RunPosition, LogEvent)> {
         let (place, mut kind) = self.read_plain(event)?;
         match self.detail {
@@ -387,7 +423,7 @@ impl EventReader {
             RunEvent::Model(ModelEvent::Noted(note)) if note.is_alarm() => {
                 LogEvent::Note { kind: "alarm".into(), text: note.to_string(), status: None }
             }
-            RunEvent::Model(event) => return self.model_event(place.session, event),
+            RunEvent::Model(event) => return self.replies.entry(place.session).or_default().read(event),
             RunEvent::Called(call) => LogEvent::ToolCall {
                 id: call.id.0.clone(),
                 tool: call.name.clone(),
@@ -403,45 +439,10 @@ impl EventReader {
             },
             RunEvent::Noted(note) => noted(note),
             RunEvent::Finished { finish, .. } => {
-                self.parts.remove(&place.session);
+                self.replies.remove(&place.session);
                 run_finished(finish)
             }
         })
-    }
-
-    fn model_event(&mut self, session: SessionId, event: &ModelEvent) -> Option<LogEvent> {
-        let parts = self.parts.entry(session).or_default();
-        match event {
-            ModelEvent::Started { .. } => parts.clear(),
-            ModelEvent::PartStarted { part, .. } => parts.push(PartKind::of(part)),
-            ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
-                return match parts.get(*index) {
-                    Some(PartKind::Text) => Some(LogEvent::TextDelta { text: text.clone() }),
-                    Some(PartKind::Reasoning) => Some(LogEvent::ReasoningDelta { text: text.clone() }),
-                    Some(PartKind::Other) | None => None,
-                };
-            }
-            ModelEvent::PartDelta { delta: PartDelta::Annotation(_), .. }
-            | ModelEvent::PartFinished { .. }
-            | ModelEvent::Usage(_)
-            | ModelEvent::Noted(_)
-            | ModelEvent::Finished { .. } => {}
-        }
-        None
-    }
-}
-
-impl PartKind {
-    fn of(part: &PartStart) -> Self {
-        match part {
-            PartStart::Text | PartStart::Refusal => Self::Text,
-            PartStart::Reasoning => Self::Reasoning,
-            PartStart::Call { .. }
-            | PartStart::Image(_)
-            | PartStart::Audio(_)
-            | PartStart::File { .. }
-            | PartStart::Opaque => Self::Other,
-        }
     }
 }
 

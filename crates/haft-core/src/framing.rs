@@ -119,7 +119,8 @@ pub struct SseEvent {
     pub data: String,
 }
 
-/// The maximum length of an event id, in bytes. A client that resumes sends the id back in a header.
+/// The maximum length of an event id, in bytes. A longer id is ignored, because a client that resumes must send it back
+/// in a header.
 const ID_BYTES_MAX: usize = 1024;
 
 /// Splits a stream into server-sent events, as the HTML standard defines them (9.2.6). Skips events without data.
@@ -171,7 +172,7 @@ impl SseDecoder {
         self.fields.last_id.as_deref()
     }
 
-    /// Returns the delay before a resume that the server asked for, in milliseconds.
+    /// Returns the time that the server asks clients to wait before they reconnect, in milliseconds.
     pub fn retry_millis(&self) -> Option<u64> {
         self.fields.retry_millis
     }
@@ -283,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn event_id_with_characters_invalid_in_headers_is_dropped() {
+    fn event_id_with_a_nul_character_is_ignored() {
         let long = format!("id: {}\n", "x".repeat(90));
         let (_, decoder) = events(&[b"id: a\0b\n", long.as_bytes(), b"\n"]);
         assert_eq!(decoder.last_id().map(str::len), Some(90));

@@ -50,9 +50,8 @@ impl fmt::Display for ToolGlob {
     }
 }
 
-/// Tells how specific a pattern is; the greater value is more specific. The criteria, in this order: a text without
-/// wildcards is more specific than any pattern, then the longer prefix without wildcards, more literal characters in
-/// total, more `?` and sets, fewer `*`.
+/// The specificity of a pattern; a greater value is more specific. The criteria, in this order: no wildcards at all, a
+/// longer prefix without wildcards, more literal characters in total, more `?` and sets, fewer `*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Specificity {
     literal: bool,

@@ -28,10 +28,10 @@ pub const DESCRIPTION_CHARS_MAX: usize = 200;
 pub struct Grant {
     /// The id that a person uses to revoke the grant.
     pub id: GrantId,
-    /// The person who gave the approval.
+    /// The owner. The grant covers only calls that are made for this principal.
     pub owner: GrantOwner,
-    /// The tool and workspace. `None` for a grant of an exact call that an earlier version stored with only the call
-    /// digest, which already binds workspace, tool and definition.
+    /// The tool and workspace. `None` only for an [imported](Self::imported) grant: an earlier version stored just the
+    /// digest of the exact call, which already includes workspace, tool and definition.
     pub target: Option<GrantTarget>,
     /// The calls that the grant covers.
     pub scope: GrantScope,
@@ -78,7 +78,7 @@ pub enum GrantScope {
         /// The beginning of the arguments, shown in lists of grants.
         description: String,
     },
-    /// Shell lines in which each command that needs approval starts with these words.
+    /// Shell command lines in which each command that needs approval starts with these words.
     CommandPrefix(Vec<String>),
     /// Calls for which only this rule requires approval. The grant is bound to the rule text, so a changed rule
     /// requires a new approval.
@@ -97,7 +97,7 @@ pub struct GrantDecision {
 /// Everything that a new grant is bound to, except the scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GrantBinding {
-    /// The person who is asked for approval.
+    /// The principal of the call.
     pub owner: GrantOwner,
     /// The tool and the workspace of the call.
     pub target: GrantTarget,
@@ -108,7 +108,7 @@ pub struct GrantBinding {
 /// A call for which the rules require approval.
 #[derive(Debug, Clone, Copy)]
 pub struct AskedCall<'a> {
-    /// The person, tool, workspace and sandbox of the call.
+    /// The principal, tool, workspace and sandbox of the call.
     pub binding: &'a GrantBinding,
     /// The digest of an [`ApprovalKey`](crate::approval::ApprovalKey).
     pub digest: Digest,
@@ -122,7 +122,8 @@ pub struct AskedCall<'a> {
     pub ruling: &'a Ruling,
 }
 
-/// Returns the grants that together cover a call, or `None` if the person must be asked. A grant never overrides a denial.
+/// Returns the grants that together cover a call, or `None` if the grants do not cover it, or if the rules allow or
+/// deny it without approval. A grant never overrides a denial.
 ///
 /// Several grants are needed for a line such as `git status && npm test`, in which each command has its own rule.
 pub fn covering<'g>(grants: &'g [Grant], call: &AskedCall<'_>, now_ms: u64) -> Option<Vec<&'g Grant>> {
@@ -182,8 +183,8 @@ impl Grant {
         Self { id, owner, target, scope, confinement, expires_ms: None, decision }
     }
 
-    /// Returns true if the grant has not expired, belongs to the person, tool and workspace of the call, and was given
-    /// for a sandbox that is at least as wide as the call's. Does not compare the scope.
+    /// Returns true if the grant has not expired, belongs to the principal, tool and workspace of the call, and was
+    /// given for a sandbox that is at least as wide as the call's. Does not compare the scope.
     fn is_bound_to(&self, call: &AskedCall<'_>, now_ms: u64) -> bool {
         let GrantBinding { owner, target, confinement } = call.binding;
         let same_target = match (&self.target, &self.scope) {
@@ -224,7 +225,7 @@ fn every_rule<'g>(grants: &[&'g Grant], texts: &[String]) -> Option<Vec<&'g Gran
 }
 
 impl GrantScope {
-    /// Returns the scopes that an answer grants permanently. The list is empty for an answer about one call only.
+    /// Returns the scopes of the grants to store for an answer. The list is empty if the answer is about one call only.
     pub fn of_answer(answer: ApprovalAnswer, request: &ApprovalRequest) -> Vec<Self> {
         match answer {
             ApprovalAnswer::AllowExact => {

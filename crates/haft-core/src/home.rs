@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-/// The home directory of haft, `$HAFT_HOME`. Tools can never read its `data` directory and its configuration, and can
-/// write only to its `workspace`.
+/// The home directory of haft, `$HAFT_HOME`. Tools can never read its `data` directory and its configuration. They can
+/// write only to its `workspace` and to the cache of their own server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Home {
     root: PathBuf,
@@ -31,8 +31,7 @@ impl Home {
         self.root.join("haft.json")
     }
 
-    /// Returns the default workspace of servers and services. It is the only directory in the home directory that tools
-    /// may write to.
+    /// Returns the default workspace of servers and services. Tools may write to it.
     pub fn workspace(&self) -> PathBuf {
         self.root.join("workspace")
     }
@@ -55,6 +54,6 @@ impl Home {
         self.root.join("tmp")
     }
 
-    /// The subdirectories of haft's home directory that a tool may read.
+    /// The subdirectories of haft's home directory that a tool may read but not write.
     pub const READABLE: [&'static str; 2] = ["agents", "skills"];
 }

@@ -19,12 +19,12 @@ use task_status::TASK_STATUS;
 
 use crate::arguments::{ArgumentLimits, RawArguments};
 
-/// Returns true if this is the name of one of these tools.
+/// Returns true for the name of a tool whose calls the run answers itself, without a provider.
 pub fn is_own_tool(name: &str) -> bool {
     [FINAL_REPORT, TASK_STATUS, HANDOFF, BATCH].contains(&name)
 }
 
-/// Deserializes the arguments of one of these tools. The error text is for the model.
+/// Deserializes the arguments of a tool of this module. The error text is for the model.
 fn read<T: DeserializeOwned>(arguments: &RawArguments) -> Result<T, String> {
     let parsed = arguments.parse(&ArgumentLimits::default()).map_err(|error| error.to_string())?;
     if parsed.cut_off() {

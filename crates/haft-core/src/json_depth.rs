@@ -3,8 +3,8 @@
 /// Returns the position of the first bracket that nests deeper than `depth_max`. Does not detect invalid JSON; the
 /// parser that runs next does.
 pub fn first_too_deep(json: &[u8], depth_max: usize) -> Option<usize> {
-    // Ordinary JSON has no more brackets than `depth_max`. Counting brackets is much faster than tracking their
-    // nesting.
+    // JSON with at most `depth_max` brackets cannot nest too deep. Most JSON passes this check, which is much faster
+    // than tracking the nesting.
     if brackets(json) <= depth_max {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The shared types of haft and its decisions without IO: tools, calls, results and runs.
+//! The types that haft's crates share (tools, calls, results and runs), and the decisions about them that need no IO.
 //!
 //! Start reading at [`tool`], then [`result`] and [`provider`]. The decisions about a call are in [`naming`] (the tool
 //! for a name), [`arguments`] (JSON that a model wrote), [`validate`] (the schema), [`rules`] and [`grant`]

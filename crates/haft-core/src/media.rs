@@ -51,8 +51,8 @@ fn jpeg(bytes: &[u8]) -> Option<(u32, u32)> {
             return None;
         }
         match kind {
-            // The JPEG markers SOF0 to SOF15 start a frame header, which has the image size. The range also holds the
-            // markers DHT, JPG and DAC, which do not.
+            // The JPEG markers SOF0 to SOF15 start a frame header, which has the image size. The range also contains
+            // the markers DHT, JPG and DAC, which start no frame header.
             0xc0..=0xcf if !matches!(kind, 0xc4 | 0xc8 | 0xcc) => {
                 return Some((be16(bytes, at + 7)?, be16(bytes, at + 5)?));
             }

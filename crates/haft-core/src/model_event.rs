@@ -1,5 +1,5 @@
-//! The events of a streamed reply. Each wire format decodes its stream into these events, and a reply is a fold over
-//! them.
+//! The events of a streamed reply. Each wire format decodes its stream into these events, and
+//! [`ReplyFold`](crate::model_reply::ReplyFold) builds the reply from them.
 
 use crate::conversation::{Annotation, Media, WireIdentity};
 use crate::model_reply::{ReplyNote, StopReason, TokenUsage};
@@ -21,17 +21,18 @@ pub enum ModelEvent {
         index: usize,
         /// The kind of part, with the fields that are known from the start.
         part: PartStart,
-        /// The identity of the part in its wire format.
+        /// The identity of the part in its wire format, such as the provider's id for it; `None` if it has none.
         mark: Option<WireIdentity>,
     },
     /// More content of a part arrived.
     PartDelta {
         /// The index of a part that has started and not finished.
         index: usize,
-        /// The text or annotation to append to the part.
+        /// The content to append to the part.
         delta: PartDelta,
     },
-    /// The part is complete. A mark in this event replaces the mark from `PartStarted`, which may have been incomplete.
+    /// The part is complete. If `mark` is set, it replaces the identity from `PartStarted`, which may have been
+    /// incomplete.
     PartFinished {
         /// The index of the part.
         index: usize,
@@ -76,7 +77,7 @@ pub enum PartStart {
         /// The content of the file.
         media: Media,
     },
-    /// Content that only its own format can express. All of it is in the mark.
+    /// Content that only one wire format can express. All of it is in the `mark` of the part.
     Opaque,
 }
 
@@ -85,6 +86,10 @@ pub enum PartStart {
 pub enum PartDelta {
     /// More text, reasoning, refusal or call arguments, byte for byte as the model wrote them.
     Text(String),
+    /// More of a summary that the provider wrote about the reasoning, instead of the reasoning itself.
+    Summary(String),
+    /// The next paragraph of the summary begins. In the reply, an empty line separates the paragraphs.
+    SummaryBreak,
     /// A citation or other metadata of the text so far.
     Annotation(Annotation),
 }

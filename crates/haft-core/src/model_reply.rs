@@ -108,7 +108,7 @@ pub enum ReplyNote {
         /// The stop reason as the provider wrote it.
         reason: String,
     },
-    /// A part of an unknown kind. Only an encoder of the same format sends it back.
+    /// The reply has a part of an unknown kind. Only a request in the same wire format sends the part back.
     UnknownPart {
         /// The provider's own name for the kind of part.
         kind: String,
@@ -131,7 +131,7 @@ pub enum ReplyNote {
         /// The substitute that haft used instead of the feature.
         instead: String,
     },
-    /// haft skipped an event that it could not use, or the calls beyond the limit.
+    /// haft skipped an event that it could not use, or the calls beyond [`CALLS_PER_REPLY_MAX`].
     EventSkipped {
         /// The reason why haft skipped this part of the reply.
         reason: String,
@@ -215,6 +215,9 @@ impl fmt::Display for ReplyNote {
 /// The maximum number of calls in one reply. Further calls are dropped as they arrive: a run makes only a few calls per
 /// turn, and refusing 100,000 calls one by one would take a minute.
 pub const CALLS_PER_REPLY_MAX: usize = 1_000;
+
+/// The text between two paragraphs of a reasoning summary.
+const SUMMARY_BREAK: &str = "\n\n";
 
 /// Builds a reply from events.
 #[derive(Debug, Default)]
@@ -333,11 +336,13 @@ fn extend(body: &mut PartBody, delta: &PartDelta) {
         ) => {
             text.push_str(more);
         }
+        (PartBody::Reasoning(text), PartDelta::Summary(more)) => text.push_str(more),
+        (PartBody::Reasoning(text), PartDelta::SummaryBreak) => text.push_str(SUMMARY_BREAK),
         (PartBody::Call(call), PartDelta::Text(more)) => call.arguments.push_text(more),
         (PartBody::Text { annotations, .. }, PartDelta::Annotation(annotation)) => {
             annotations.push(annotation.clone());
         }
-        // Media and opaque state arrive as a whole, and only text has annotations.
+        // Media and opaque state arrive as a whole, only text has annotations, and only reasoning has a summary.
         (
             PartBody::Image(_)
             | PartBody::Audio(_)
@@ -346,7 +351,7 @@ fn extend(body: &mut PartBody, delta: &PartDelta) {
             | PartBody::Opaque,
             PartDelta::Text(_),
         )
-        | (_, PartDelta::Annotation(_)) => {}
+        | (_, PartDelta::Annotation(_) | PartDelta::Summary(_) | PartDelta::SummaryBreak) => {}
     }
 }
 

@@ -31,7 +31,7 @@ pub struct ModelRequest {
     pub sampling: SamplingParameters,
     /// The reasoning effort; `None` for the provider's default.
     pub reasoning: Option<ReasoningEffort>,
-    /// The summary of its reasoning that the model writes; `None` for haft's default.
+    /// The length of the reasoning summary that the model writes; `None` for haft's default.
     pub reasoning_summary: Option<ReasoningSummary>,
     /// The length of the answer; `None` for the provider's default.
     pub verbosity: Option<Verbosity>,
@@ -163,7 +163,7 @@ pub struct SamplingParameters {
     pub seed: Option<u64>,
     /// Makes tokens that already occur in the text less likely; usually from -2 to 2.
     pub presence_penalty: Option<f64>,
-    /// Makes tokens less likely by the number of times they occur in the text; usually from -2 to 2.
+    /// Makes tokens less likely the more often they already occur in the text; usually from -2 to 2.
     pub frequency_penalty: Option<f64>,
     /// Texts that end the reply; empty for none.
     pub stop: Vec<String>,
@@ -186,7 +186,7 @@ pub enum ReasoningEffort {
     Highest,
 }
 
-/// The summary of its reasoning that a model writes.
+/// The length of the summary that a model writes of its reasoning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReasoningSummary {
     /// The provider chooses the length.

@@ -14,7 +14,7 @@ const HASH_BYTES: usize = 4;
 /// The maximum number of characters of a rejected name that an error shows.
 const EXCERPT_CHARS_MAX: usize = 80;
 
-/// Defines a name type over one set of legal characters. The four types differ only in their meaning.
+/// Defines a type for names that consist of one set of legal characters.
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $legal:ident) => {
         $(#[$doc])*
@@ -73,7 +73,7 @@ impl Namespace {
     }
 }
 
-/// The text is not a valid name of its type.
+/// The error for a text that is not a valid name. It states the rule for this kind of name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a {what} must be 1 to {NAME_CHARS_MAX} characters of {rule}; got `{found}`")]
 pub struct NameError {

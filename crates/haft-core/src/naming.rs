@@ -56,14 +56,14 @@ pub struct ToolIdentity {
     pub tool: ToolName,
 }
 
-/// The beginning of an item that selects tools of MCP servers by [`ToolIdentity::mcp_name`] instead of their exposed
-/// names.
+/// The prefix of an item in a list of tools. The rest of the item is a pattern for [`ToolIdentity::mcp_name`], not for
+/// exposed names.
 pub const MCP_ITEM_PREFIX: &str = "mcp:";
 
-/// The beginning of an item like [`MCP_ITEM_PREFIX`] that selects only tools that change nothing.
+/// A prefix like [`MCP_ITEM_PREFIX`] that selects only tools that change nothing.
 pub const MCP_READING_PREFIX: &str = "mcp:reading:";
 
-/// The beginning of an item like [`MCP_ITEM_PREFIX`] that selects only tools that may change something.
+/// A prefix like [`MCP_ITEM_PREFIX`] that selects only tools that may change something.
 pub const MCP_WRITING_PREFIX: &str = "mcp:writing:";
 
 impl ToolIdentity {
@@ -152,8 +152,8 @@ type AssignedName = (ToolIdentity, ToolName);
 /// The maximum number of removed tools that keep their names. It limits the memory for a tool list that keeps changing.
 pub const DEPARTED_MAX: usize = 10_000;
 
-/// The maximum number of tools with the same bare name. The arguments of a call choose between them; if there are more,
-/// the bare name is unknown.
+/// The maximum number of tools to which a bare name may refer. The arguments of the call decide between them. If more
+/// tools have the bare name, it is unknown.
 const BARE_MAX: usize = 16;
 
 /// The maximum number of suggestions for an unknown name.
@@ -383,7 +383,7 @@ fn expose_all(
 /// The names from the previous table. A tool that was listed twice has two names, in order.
 #[derive(Default)]
 struct AssignedNames {
-    /// The names; `None` after a tool has taken its name again.
+    /// The names. An entry becomes `None` when its tool takes the name again.
     names: Vec<Option<AssignedName>>,
     /// Indexes into `names`, in reverse order, so that `pop` returns the first.
     by_tool: HashMap<ToolIdentity, Vec<usize>>,

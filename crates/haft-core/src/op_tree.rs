@@ -27,7 +27,7 @@ pub struct OpTree {
     operations: Vec<OperationNode>,
     sessions: Vec<SessionNode>,
     operations_max: usize,
-    /// The index in `operations` of each operation that is not left out.
+    /// The index in `operations` of each operation that the tree keeps.
     kept: HashMap<OperationId, usize>,
     /// The index in `sessions` of each session, by session id.
     known: HashMap<SessionId, usize>,
@@ -64,7 +64,8 @@ pub struct TurnNode {
     pub models: Vec<ModelNode>,
     /// The compactions of the conversation before the turn.
     pub compactions: Vec<Compaction>,
-    /// The calls to the run's own tools: reports, status updates, batches and handoffs. They take no time.
+    /// The calls to the run's own tools: reports, status updates, batches and handoffs. The run answers them at once,
+    /// so they have no duration.
     pub own_calls: Vec<OwnCallNode>,
     operations: Vec<usize>,
 }

@@ -86,7 +86,7 @@ pub struct FoundTools {
 }
 
 impl FoundTools {
-    /// Appends a paragraph to both forms of the answer, with and without definitions.
+    /// Appends a paragraph to both forms of the search result, with and without the tool definitions.
     pub fn append(&mut self, paragraph: &str) {
         for text in [&mut self.text, &mut self.rest] {
             let separator = if text.is_empty() { "" } else { "\n\n" };
@@ -102,7 +102,7 @@ impl ToolOutput {
         Self { content: vec![OutputContent::Text(text.into())], ..Self::default() }
     }
 
-    /// Creates an output that the store holds.
+    /// Creates an output that refers to content in the output store.
     pub fn stored(stored: StoredOutput) -> Self {
         Self { content: vec![OutputContent::Stored(Box::new(stored))], ..Self::default() }
     }

@@ -71,8 +71,8 @@ pub trait OutputStores: Send + Sync {
 
 /// Stores outputs for a limited time and within size limits.
 pub trait OutputStore: Send + Sync {
-    /// Starts an output. The output gets its handle when it is finished. If the spool is dropped before, nothing is
-    /// stored.
+    /// Starts an output. The output gets its handle when it is finished. If the spool is dropped before that, nothing
+    /// is stored.
     fn begin(&self) -> Result<Box<dyn Spool>, StoreError>;
 
     /// Reads the bytes in this range, up to the end of the output. Reads only outputs of the store's own session.
@@ -82,8 +82,9 @@ pub trait OutputStore: Send + Sync {
         range: Range<u64>,
     ) -> BoxFuture<'a, Result<Vec<u8>, StoreError>>;
 
-    /// Continues a finished output of the store's own session after the bytes of `entry`. Drops later bytes, which a
-    /// writer stored but did not record before it stopped. The handle stays the same.
+    /// Reopens a finished output of the store's own session, to append to it. Keeps the bytes that `entry` counts and
+    /// drops the bytes after them, which a writer stored but did not record before it stopped. The handle stays the
+    /// same.
     fn reopen(&self, entry: &StoreEntry) -> Result<Box<dyn Spool>, StoreError>;
 
     /// Removes an output of the store's own session.

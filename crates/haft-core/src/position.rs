@@ -10,8 +10,8 @@ use crate::tool::CallId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SessionId(pub u128);
 
-/// Writes the id in the groups of a UUID. Does not use formatting macros: every event holds at least two ids, and
-/// formatting the ids took 5 % of the time of a turn.
+/// Writes the id in the form of a UUID. Does not use formatting macros, which are slow: every event contains at least
+/// two ids, and formatting them took 5 % of the time of a turn.
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = [b'-'; 36];

@@ -46,15 +46,21 @@ pub trait ToolProvider: Send + Sync {
         None
     }
 
+    /// Returns a warning for the operator about `tools`, for example that the list was cut. It changes only together with
+    /// the list. An implementation must do no IO.
+    fn list_warning(&self) -> Option<String> {
+        None
+    }
+
     /// Prepares the tools once before the first call, for example by connecting to a server. An error becomes a warning
     /// for the operator; the engine still uses the tools that `tools` returns.
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Waits until `tools` returns the list of the running source, and not a list that an earlier process cached. The
-    /// engine calls this before a call if the operator decides about tools by their definitions. `progress` receives
-    /// the steps of a long wait. Does nothing by default.
+    /// Waits until `tools` returns a list that the running source sent, not one that an earlier process cached. The
+    /// engine calls this before a call if the operator's policy depends on the tool's definition, as a tool lock does.
+    /// `progress` receives the steps of a long wait. Does nothing by default.
     fn refresh_tools<'a>(
         &'a self,
         _progress: &'a (dyn Fn(CallProgress) + Send + Sync),

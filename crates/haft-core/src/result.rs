@@ -40,7 +40,8 @@ impl ToolResult {
 /// The figures of a call, such as its latency and sizes.
 #[derive(Debug, Clone, Default)]
 pub struct Receipt {
-    /// True if the call reached the provider. The pipeline stage sets this field; the error kind does not determine it.
+    /// True if the call was executed: it reached the provider, or the engine answered it itself. The error kind does
+    /// not tell this, because a call can fail before or after it reaches the provider.
     pub executed: bool,
     /// The duration of the call, including the time in its queue and the time for approval.
     pub latency: Duration,
@@ -135,7 +136,7 @@ pub enum ToolErrorKind {
     Failed,
     /// A bug in haft or in a provider, such as a panic.
     Internal,
-    /// It is unknown if the call took effect, for example because the process ended.
+    /// It is unknown whether the call took effect, for example because the process ended.
     UnknownOutcome,
 }
 

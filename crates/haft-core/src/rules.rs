@@ -17,9 +17,8 @@
 //! | `$X a`, `eval "$X"`, `ssh h ls`: an unknown program | | never match |
 //! | a line that does not parse | | never match |
 //!
-//! There is a second check for deny rules, because no table of programs that run other programs is complete: if the
-//! first word of a deny rule occurs in the line, but not as a program that was parsed and judged, then `allow` becomes
-//! `ask`.
+//! Deny rules have a second check, because haft cannot know every program that runs other programs: if the first word
+//! of a deny rule occurs in the line, but not as a program that was parsed and judged, then `allow` becomes `ask`.
 //!
 //! In the last two rows of the table the commands are unknown, so the strictest of these decisions applies: ask, the
 //! default, and the decisions of all rules for the tool that have no command pattern. If no rule for the tool has a
@@ -125,7 +124,7 @@ pub(crate) struct JudgedCommand {
     pub(crate) is_literal: bool,
 }
 
-/// One command in a line as the parser understood it, for a person who asks for the reason of a decision.
+/// One command in a line as the parser understood it, for a person who asks why a call is allowed or denied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedCommand {
     /// The command with its variables and redirections. Words that the shell would expand are in angle brackets.

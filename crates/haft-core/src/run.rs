@@ -5,8 +5,8 @@
 //! be stored between two steps, as a [`RunSnapshot`](snapshot::RunSnapshot), and resumed in another process with the
 //! same result.
 //!
-//! A turn is one useful reply of the model. If a reply is unusable (empty, cut off, against the tool choice, or without
-//! the required report), the run asks again within the same turn, up to a limit.
+//! A turn is one useful reply of the model. If a reply is unusable (it is empty or cut off, breaks the tool choice, or
+//! lacks the required report), the run asks again within the same turn, up to a limit.
 
 pub mod budget;
 pub mod caller_approvals;
@@ -40,7 +40,7 @@ use std::sync::Arc;
 use crate::conversation::{Conversation, ConversationError, Message, PartBody, ToolReply};
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_reply::ModelReply;
-use crate::model_request::{ModelRequest, ModelTool, OutputShape, ToolChoice};
+use crate::model_request::{ModelRequest, ModelTool, OutputShape, ParallelCalls, ToolChoice};
 use crate::output_store::StoreEntry;
 use crate::result::ToolResult;
 use crate::tool::{CallId, ToolCall};
@@ -64,8 +64,8 @@ pub enum RunStep {
     CallModel(Box<ModelRequest>),
     /// Append this text to the session's archive, then report the outcome.
     Archive(ArchiveRequest),
-    /// Ask the model for a summary of old turns, then report the reply or the error. The readers of the run's events do
-    /// not see the text.
+    /// Ask the model for a summary of old turns, then report the reply or the error. Events of the run do not contain
+    /// the summary.
     Summarize(Box<ModelRequest>),
     /// Run these tools. The results may arrive in any order.
     CallTools(Vec<ToolCall>),
@@ -215,6 +215,11 @@ impl AgentRun {
         &self.plan
     }
 
+    /// Returns whether the calls of one turn may run in parallel.
+    pub fn parallel_calls(&self) -> ParallelCalls {
+        self.request.parallel_calls
+    }
+
     /// Returns the numbers of turns and calls so far.
     pub fn counts(&self) -> &limits::RunCounters {
         &self.state.counts
@@ -269,7 +274,8 @@ impl AgentRun {
     /// Reports that the model request failed and that a retry cannot help.
     pub fn model_failed(&mut self, error: &ModelError) -> Result<(), RunError> {
         self.expect_model("a model error")?;
-        self.end(RunFinish::new(FinishReason::ModelFailed(error.kind)).with_detail(error.to_string()));
+        let finish = RunFinish::new(FinishReason::ModelFailed(error.kind)).with_detail(error.to_string());
+        self.end(RunFinish { retry_after: error.retry_after, ..finish });
         Ok(())
     }
 
@@ -361,8 +367,8 @@ impl AgentRun {
         }
     }
 
-    /// Gives each reply the tool name that the model wrote. Without this change, a reply to a `tool_call` has the name
-    /// of the inner tool, but some wire formats match replies to calls by name.
+    /// Gives each reply the tool name that the model wrote. Without this change, the reply to a call of the `tool_call`
+    /// tool would have the name of the tool that it ran, but some wire formats match replies to calls by name.
     fn with_written_names(&self, mut message: Message) -> Message {
         for part in &mut message.parts {
             if let PartBody::Reply(reply) = &mut part.body
@@ -386,8 +392,8 @@ impl AgentRun {
         }
     }
 
-    /// If the budget is spent, changes the reason for the last turn to the budget, so that the turn gets no further
-    /// attempts.
+    /// If the budget runs out during the last turn, makes the budget the reason for this turn, so that the run allows
+    /// no further attempts.
     fn cap_final_turn(&mut self, readings: &DriverReadings) {
         let again = self.state.counts.attempts > 0;
         if again && self.state.final_turn != Some(FinalTurnReason::Budget) && self.is_budget_spent(readings) {
@@ -438,7 +444,7 @@ impl AgentRun {
         if words != self.state.told_choice {
             let prompt = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
             self.state.told_choice = words;
-            // In the final turn `begin_final_turn` has already given the instruction.
+            // In the final turn, `begin_final_turn` gives the instruction if one is needed.
             if self.state.final_turn.is_none() {
                 self.add_instruction(prompt);
             }

@@ -12,6 +12,7 @@ use crate::position::{OperationId, RunPosition};
 use crate::provider::CallContext;
 use crate::run::context::RunContext;
 use crate::run::scope::RunScope;
+use crate::tool::CallId;
 
 /// Sends model requests on behalf of a server.
 pub trait Sampler: Send + Sync {
@@ -60,6 +61,8 @@ pub struct SamplingReply {
 pub struct OriginatingCall {
     /// The context of the run that makes the call.
     pub run: Arc<RunContext>,
+    /// The id of the call.
+    pub call: CallId,
     /// The operation of the call, which is the parent of the request in events.
     pub operation: OperationId,
     /// The session and turn of the call.
@@ -78,6 +81,7 @@ impl OriginatingCall {
             run: Arc::clone(&cx.run),
             operation: operation.id,
             place: operation.place,
+            call: operation.call.clone(),
             scope: cx.scope.clone(),
             events: Arc::clone(cx.events()),
         }

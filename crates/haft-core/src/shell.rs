@@ -225,7 +225,8 @@ impl ShellReading {
     }
 }
 
-/// Returns the commands in the arguments of `outer`, and their data. They inherit its variables and redirections.
+/// Returns the commands in the arguments of `outer`, and the texts that are not commands. The commands inherit the
+/// variables and redirections of `outer`.
 fn carried_commands(
     carried: WrappedCommand,
     outer: &ShellCommand,

@@ -54,13 +54,13 @@ impl CappedText {
         text
     }
 
-    /// Adds to the number of characters whose content is unknown. They come after all other characters.
+    /// Counts characters whose content the caller did not read. They come after all other characters.
     pub fn push_unseen(&mut self, chars: usize) {
         self.chars_total += chars;
         self.chars_unseen += chars;
     }
 
-    /// Returns the number of characters whose content is unknown.
+    /// Returns the number of characters whose content the caller did not read.
     pub fn unseen_chars(&self) -> usize {
         self.chars_unseen
     }

@@ -164,8 +164,8 @@ impl PieceCounter {
     }
 }
 
-// The average lengths of segments in the vocabulary `o200k`. A test of haft-runtime compares the estimate with this
-// vocabulary.
+// The average number of characters per token, or of tokens per character, in each kind of segment for the vocabulary
+// `o200k`. A test of haft-runtime compares the estimate with this vocabulary.
 const SPACES_PER_TOKEN: u64 = 40;
 const REPEATED_PER_TOKEN: u64 = 8;
 const LOWER_PER_TOKEN: u64 = 8;

@@ -71,6 +71,9 @@ pub struct ToolFacts {
     pub command_argument: Option<&'static str>,
     /// The author of the definition.
     pub author: DefinitionAuthor,
+    /// The scheme, host and port of the HTTP API that the tool uses, such as `https://api.example.com`; `None` for
+    /// other tools.
+    pub host: Option<Arc<str>>,
 }
 
 /// The author of a tool's definition.

@@ -80,13 +80,16 @@ fn own_members(definition: &ToolDefinition) -> Map<String, Value> {
     members
 }
 
-/// A source of tools: an MCP server or the HTTP APIs.
+/// A source of tools: an MCP server, or all HTTP APIs on one host.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LockedSource {
-    /// The address of the source, without secrets: a command line or a URL. Empty if two locks that both apply contain
-    /// different addresses; no source has this address.
+    /// The address of the source, without secrets: a command line with its directory and its environment variables, or
+    /// a URL. Empty if two locks apply and contain different addresses. An empty address matches no source.
     pub address: String,
-    /// The name and version that the server reports; empty if it reports none.
+    /// The name that the server reports; empty if it reports none. `None` for an HTTP API, and for a source from a lock
+    /// file of the former format, in which `version` contains the name too.
+    pub name: Option<String>,
+    /// The version that the server reports; empty if it reports none.
     pub version: String,
     /// The instructions that the source has for models.
     pub instructions: Option<String>,
@@ -94,11 +97,24 @@ pub struct LockedSource {
     pub tools: BTreeMap<String, CanonicalTool>,
 }
 
-/// The tools that a person has accepted, by source. The key of a source is `KIND/NAMESPACE`.
+/// The tools that a person has accepted, by source. The key of a source is `KIND/NAMESPACE`, or `KIND/HOST` for HTTP
+/// APIs.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolLock {
     /// All sources of tools that the lock contains.
     pub sources: BTreeMap<String, LockedSource>,
+    /// The format of the file that contains the lock.
+    pub format: LockFormat,
+}
+
+/// The format of a lock file.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LockFormat {
+    /// The file contains everything that identifies a source.
+    #[default]
+    Current,
+    /// The file contains no directories and environment variables of servers, and no hosts of HTTP APIs.
+    Former,
 }
 
 /// The status of a tool under a lock.
@@ -114,18 +130,19 @@ pub enum LockStanding {
     NewTool,
     /// The definition differs from the locked one.
     Changed,
-    /// The server's command or URL differs from the locked one, so another program may define the tool.
+    /// The server's command, directory, environment variables or URL differ from the locked ones, so another program
+    /// may define the tool.
     Moved,
 }
 
 impl LockStanding {
-    /// Returns the reason why the tool is quarantined, or `None` if the tool is not quarantined.
+    /// Returns the reason why the tool is quarantined (neither shown nor called), or `None` if it is not.
     pub fn quarantine(self) -> Option<&'static str> {
         match self {
             LockStanding::Exempt | LockStanding::Agreed => None,
-            LockStanding::NewSource => {
-                Some("the tool is quarantined, because the lock file does not contain its server")
-            }
+            LockStanding::NewSource => Some(
+                "the tool is quarantined, because the lock file does not contain its server or its HTTP API",
+            ),
             LockStanding::NewTool => {
                 Some("the tool is quarantined, because the lock file does not contain it")
             }
@@ -133,7 +150,7 @@ impl LockStanding {
                 Some("the tool is quarantined, because its definition differs from the one in the lock file")
             }
             LockStanding::Moved => Some(
-                "the tool is quarantined, because the command or URL of its server differs from the one in the lock file",
+                "the tool is quarantined, because the command, directory, environment or URL of its server differs from the one in the lock file",
             ),
         }
     }
@@ -144,6 +161,17 @@ pub fn source_key(kind: ProviderKind, namespace: &str) -> String {
     format!("{}/{namespace}", kind.name())
 }
 
+/// Returns the key of a tool's source in a lock. All HTTP APIs on one host are one source, so that a tool that begins to
+/// use another host is a change.
+pub fn source_key_of(identity: &ToolIdentity, definition: &ToolDefinition) -> String {
+    let namespace = identity.namespace.as_str();
+    let name = match identity.kind {
+        ProviderKind::Rest => definition.facts.host.as_deref().unwrap_or(namespace),
+        ProviderKind::Mcp | ProviderKind::Builtin | ProviderKind::Agent | ProviderKind::Client => namespace,
+    };
+    source_key(identity.kind, name)
+}
+
 /// Returns true for tools whose definitions do not come from haft or the program that embeds it.
 fn needs_lock(kind: ProviderKind) -> bool {
     match kind {
@@ -152,7 +180,7 @@ fn needs_lock(kind: ProviderKind) -> bool {
     }
 }
 
-/// Returns true for a tool whose definition may change without a change of haft.
+/// Returns true for a tool whose definition comes from a server or an HTTP API, which can change it at any time.
 pub fn is_watched(kind: ProviderKind, definition: &ToolDefinition) -> bool {
     match definition.facts.author {
         DefinitionAuthor::Source => needs_lock(kind),
@@ -161,8 +189,8 @@ pub fn is_watched(kind: ProviderKind, definition: &ToolDefinition) -> bool {
 }
 
 impl ToolLock {
-    /// Returns the status of one tool under this lock. `address` is the current address of the tool's source, in the form
-    /// of [`LockedSource::address`]; `None` if the source has no address.
+    /// Returns the status of one tool under this lock. `address` is the current address of the tool's MCP server, in the
+    /// form of [`LockedSource::address`]; `None` for a tool of another source.
     pub fn standing(
         &self,
         identity: &ToolIdentity,
@@ -172,9 +200,10 @@ impl ToolLock {
         if !is_watched(identity.kind, definition) {
             return LockStanding::Exempt;
         }
-        let Some(source) = self.sources.get(&source_key(identity.kind, identity.namespace.as_str())) else {
+        let Some(source) = self.sources.get(&source_key_of(identity, definition)) else {
             return LockStanding::NewSource;
         };
+        let address = address.or(definition.facts.host.as_deref());
         if address.is_some_and(|address| address != source.address) {
             return LockStanding::Moved;
         }
@@ -193,10 +222,14 @@ impl ToolLock {
     }
 
     /// Returns this lock without the parts that contradict another lock. For a source that both locks contain, only the
-    /// address, tools and instructions that are equal in both are kept. A source that only this lock contains is kept unchanged.
+    /// address, tools and instructions that are equal in both are kept. A source that only this lock contains is kept
+    /// unchanged.
     #[must_use]
     pub fn limited_by(&self, other: &ToolLock) -> ToolLock {
         let mut limited = self.clone();
+        if other.format == LockFormat::Former {
+            limited.format = LockFormat::Former;
+        }
         for (key, source) in &mut limited.sources {
             let Some(of_other) = other.sources.get(key) else { continue };
             let is_equal = |name: &String, tool: &mut CanonicalTool| {

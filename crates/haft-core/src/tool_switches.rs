@@ -7,8 +7,8 @@ use crate::change_counter::ChangeCounter;
 use crate::name::GroupName;
 use crate::naming::ToolIdentity;
 
-/// The tools and groups that are turned off now. Clones share the state, so that a change affects the next call of every
-/// run.
+/// The tools and groups that are turned off now. Clones share the state, so that a change affects the next call of
+/// every run.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSwitches(Arc<SwitchState>);
 

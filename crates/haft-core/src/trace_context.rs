@@ -1,4 +1,4 @@
-//! The W3C trace context of a request: the span of the caller, which is the parent of the spans of a run.
+//! The W3C trace context of a request. It identifies the caller's span, which is the parent of the run's spans.
 
 /// The maximum length of `tracestate`, in bytes. The specification asks to pass on at least this many.
 const STATE_BYTES_MAX: usize = 512;
@@ -29,7 +29,7 @@ impl TraceContext {
     }
 }
 
-/// Later versions may add fields at the end; version `ff` does not exist.
+/// Returns true for a valid `traceparent`. Later versions may add fields at the end; version `ff` does not exist.
 fn is_valid(parent: &str) -> bool {
     let mut fields = parent.split('-');
     let [Some(version), Some(trace), Some(span), Some(flags)] = std::array::from_fn(|_| fields.next()) else {

@@ -104,8 +104,8 @@ impl Schema {
         }
     }
 
-    /// Validates any other value, such as a tool's output. The error describes the problem. `bytes` is the size of the
-    /// value's text.
+    /// Validates a value that is not a set of arguments, such as a tool's output. The error describes the problem.
+    /// `bytes` is the size of the value's text.
     pub fn check(&self, value: &Value, bytes: usize) -> Result<(), String> {
         match self {
             Self::Checked(schema) if !schema.cost.is_within_step_limit(&schema.written, value, bytes) => {

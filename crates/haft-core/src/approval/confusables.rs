@@ -1,5 +1,5 @@
-//! Characters that look like ASCII. A command with such a character runs a different program than the one that the user
-//! reads.
+//! Characters that look like ASCII. A command with such a character may run a different program than the one that the
+//! user reads.
 //!
 //! The tables hold the characters that common fonts draw like a letter, digit or sign of ASCII, based on the
 //! confusables of Unicode Technical Standard 39. Text in another script stays readable: a letter is escaped only if its
@@ -40,8 +40,8 @@ fn imitates_ascii_letter(c: char) -> bool {
             | '\u{ff21}'..='\u{ff3a}' | '\u{ff41}'..='\u{ff5a}' | '\u{1d400}'..='\u{1d7ff}')
 }
 
-/// Characters that look like an ASCII letter or digit, by the lower-case ASCII character: Latin letters outside ASCII
-/// (such as the dotless i), then Cyrillic, Greek, Armenian, Cherokee and Lisu letters, letter-like symbols and Roman
+/// Lower-case ASCII letters and digits, each with the characters that look like it: Latin letters outside ASCII (such
+/// as the dotless i), then Cyrillic, Greek, Armenian, Cherokee and Lisu letters, letter-like symbols and Roman
 /// numerals.
 const LOOK_ALIKES: [(char, &str); 28] = [
     ('3', "З"),
@@ -88,7 +88,8 @@ fn ascii_letter(c: char) -> Option<char> {
     }
 }
 
-/// Returns the ASCII sign that a character looks like, for the signs that occur in sentences and tags.
+/// Returns the ASCII sign that a character looks like. Covers only apostrophes and angle brackets, which occur in
+/// sentences and tags.
 fn ascii_sign(c: char) -> Option<char> {
     match c {
         '\u{2018}'..='\u{201b}' | '\u{2032}' | '\u{2035}' | '\u{2b9}'..='\u{2bf}' | '\u{ff07}' => Some('\''),
@@ -98,7 +99,7 @@ fn ascii_sign(c: char) -> Option<char> {
     }
 }
 
-/// Returns the lower-case ASCII character that a character looks like, or else the character.
+/// Returns the lower-case ASCII character that a character looks like, or the character itself if there is none.
 pub(super) fn folded(c: char) -> char {
     match c {
         c if c.is_ascii() => c.to_ascii_lowercase(),

@@ -9,7 +9,7 @@ pub struct LineColumn {
     pub line: usize,
     /// The column, counted in characters from 1.
     pub column: usize,
-    /// The text around the position; empty if the text is empty.
+    /// An excerpt of the text around the position; empty if the text is empty.
     pub near: String,
 }
 
@@ -29,7 +29,7 @@ impl LineColumn {
         }
     }
 
-    /// Converts a position from `serde_json`: line from 1, column in bytes of that line, from 1.
+    /// Converts a position from `serde_json`, which counts lines from 1 and columns in bytes from 1.
     pub(super) fn at_line(text: &str, line: usize, column: usize) -> Self {
         let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
         Self::at(text, (start + column.saturating_sub(1)).min(text.len()))

@@ -47,7 +47,7 @@ const DROPPED: &str = "dropped an object member or list item that was cut off";
 const PYTHON: &str = "replaced a Python literal by its JSON form";
 const QUOTES: &str = "replaced single quotes by double quotes";
 const ESCAPE: &str = "replaced an escape that is not valid JSON";
-const CONTROL: &str = "escaped a line break in a string";
+const CONTROL: &str = "escaped a control character in a string";
 
 /// Returns the offset at which the value starts: at `[` if the text starts with `[`, else at the first `{`.
 ///
@@ -92,7 +92,7 @@ struct OpenContainer {
 }
 
 impl OpenContainer {
-    /// Returns the state in which a new member begins.
+    /// Returns the token that begins a new member: a key in an object, a value in an array.
     fn first_expected_token(&self) -> ExpectedToken {
         if self.closer == '}' { ExpectedToken::Key } else { ExpectedToken::Value }
     }

@@ -39,7 +39,7 @@ fn almost_valid_json_is_repaired_and_each_repair_recorded() {
         json!({"a": true, "b": [false, null]}),
         &["replaced a Python literal by its JSON form"],
     );
-    check("{\"a\": \"x\ny\tz\"}", json!({"a": "x\ny\tz"}), &["escaped a line break in a string"]);
+    check("{\"a\": \"x\ny\tz\"}", json!({"a": "x\ny\tz"}), &["escaped a control character in a string"]);
     check(
         r#""{\"a\": \"True\"}""#,
         json!({"a": "True"}),
@@ -78,7 +78,7 @@ fn arguments_that_end_inside_a_value_are_marked_cut_off() {
 }
 
 #[test]
-fn ambiguous_arguments_are_an_error_with_line_and_column() {
+fn arguments_without_a_safe_repair_are_an_error_that_says_why() {
     let check = |text: &str, expected: &str| assert_eq!(parse(text).unwrap_err().to_string(), expected);
     check("[1]", "the arguments must be a JSON object; got an array; send {\"name\": value, ...}");
     check("[{\"a\": 1},", "the arguments must be a JSON object; got an array; send {\"name\": value, ...}");

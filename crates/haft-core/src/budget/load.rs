@@ -1,4 +1,4 @@
-//! The load of one part of the context: tokens that are counted, and texts that are not counted yet.
+//! The size of one part of the context: the tokens counted so far, and the texts that are not counted yet.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ const SUMMARY_TOKENS_MAX: u64 = 4_000;
 /// The tokens of the fixed text around a summary.
 const SUMMARY_FRAME_TOKENS: u64 = 150;
 
-/// The tokens that are available for a conversation, as estimates.
+/// The space for a conversation, and the limits of a compaction. All token numbers are estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConversationRoom {
     /// The tokens that the conversation may take: the context window without reply, buffer, system text and tools.
@@ -106,7 +106,8 @@ impl CompactionPlan {
         head(messages).min(end)..end
     }
 
-    /// Returns the index of the newest request if it is an old message.
+    /// Returns the index of the newest user request if it is older than the recent messages. A summary must not replace
+    /// it.
     pub(super) fn pinned(&self, messages: &[Arc<Message>]) -> Option<usize> {
         let newest =
             messages.iter().rposition(|message| message.role == Role::User && !is_summary(message))?;

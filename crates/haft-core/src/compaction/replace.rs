@@ -92,7 +92,8 @@ impl CompactionPlan {
     }
 }
 
-/// Returns the tokens that moving old outputs frees.
+/// Returns the estimated number of tokens that become free if old outputs move to the archive and old previews of
+/// stored outputs are removed.
 pub(super) fn freed_by_outputs(messages: &[Arc<Message>], recent_from: usize) -> u64 {
     let moved = old_outputs(messages, recent_from);
     let freed = moved.map(|output| text_tokens(&output.text).saturating_sub(REFERENCE_TOKENS)).sum::<u64>();
@@ -140,15 +141,15 @@ fn movable_text(reply: &ToolReply) -> Option<String> {
     (text.len() >= OUTPUT_BYTES_MIN).then_some(text)
 }
 
-/// Returns true if the content can move to the archive. The decision depends on the text alone, because a journal
-/// stores bytes and handles as text, and a run and its replay must make the same decision.
+/// Returns true if the content can move to the archive. Decides by the text alone: a journal stores bytes and handles
+/// as text, and a replay must make the same decision as the original run.
 fn is_movable(piece: &OutputContent) -> bool {
     match piece {
         OutputContent::Image { .. }
         | OutputContent::Audio { .. }
         | OutputContent::Resource { text: None, .. }
-        // The tools found by a search are loaded at the position of its result, so the result stays until its turn is
-        // summarized.
+        // Some wire formats load the found tools at the position of the search result, so the result must stay until a
+        // summary replaces its turn.
         | OutputContent::FoundTools(_) => false,
         OutputContent::Text(text) => !is_stored(text),
         OutputContent::Resource { text: Some(_), .. }

@@ -41,7 +41,7 @@ const CHARS_PER_WORD: u64 = 6;
 /// The inputs of a request for a summary that do not come from the plan.
 #[derive(Debug, Clone, Copy)]
 pub struct SummaryRequest<'a> {
-    /// The run's own request. The summary uses the same model and settings.
+    /// The run's own request. The summary request copies its settings, and its model unless `rules` names another one.
     pub like: &'a ModelRequest,
     /// The settings of compaction.
     pub rules: &'a CompactionRules,
@@ -131,8 +131,8 @@ impl CompactionPlan {
         )
     }
 
-    /// Returns the calls of the replaced turns as a list, for the case that no model summarizes them. The list keeps
-    /// the earlier summary, and the newest calls if there are too many.
+    /// Returns the calls of the replaced turns as a list, for the case that no model summarizes them. The list begins
+    /// with the earlier summary, if there is one. If there are too many calls, it contains only the newest.
     fn list(&self, conversation: &Conversation) -> String {
         let chars_max =
             usize::try_from(self.summary_tokens_max.saturating_mul(CHARS_PER_TOKEN)).unwrap_or(usize::MAX);
@@ -223,7 +223,8 @@ impl SummaryText {
     }
 }
 
-/// Returns the last task status in the replaced messages, word for word. It may be in an earlier summary.
+/// Returns the last task status in the replaced messages, word for word. It may come from an earlier summary. Returns
+/// `None` if the recent messages contain a newer status.
 fn last_status(plan: &CompactionPlan, conversation: &Conversation) -> Option<String> {
     let messages = conversation.messages();
     let mut recent = messages[plan.old(messages).end..].iter().flat_map(|message| message.calls());

@@ -302,7 +302,7 @@ fn unusable_summaries_are_refused_with_the_reason() {
 }
 
 #[test]
-fn summary_request_is_plain_text_within_the_window_of_its_model() {
+fn summary_request_is_plain_text_within_its_size_limit() {
     let conversation = turns(&[40_000; 6]);
     let plan = CompactionPlan { scope: CompactionScope::Turns, recent_from: 11, summary_tokens_max: 600 };
     let mut like = ModelRequest::new("big", Arc::default());

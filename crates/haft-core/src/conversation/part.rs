@@ -1,5 +1,6 @@
 //! The parts of a message.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::output::OutputContent;
@@ -8,7 +9,7 @@ use crate::tool::{CallId, ToolCall};
 /// One part of a message, and its identity in the wire format from which it was decoded.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessagePart {
-    /// The content, which every format can encode or describe.
+    /// The content, in a form that does not depend on a wire format.
     pub body: PartBody,
     /// The identity in the wire format; `None` for a part that no wire format has identified, such as a user's text.
     pub mark: Option<WireIdentity>,
@@ -43,7 +44,7 @@ pub enum PartBody {
     Call(ToolCall),
     /// The result of a tool call.
     Reply(ToolReply),
-    /// Content that only one wire format can express. All of it is in the `state` field of the mark.
+    /// Content that only one wire format can express. All of it is in the `state` field of [`MessagePart::mark`].
     Opaque,
 }
 
@@ -73,7 +74,7 @@ crate::name_table!(ModelApiFormat {
 /// The identity of a part in one wire format. Only that format uses it; all others drop it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireIdentity {
-    /// The only wire format that uses this mark.
+    /// The only wire format that uses this identity.
     pub format: ModelApiFormat,
     /// The provider's own id for the part.
     pub id: Option<String>,
@@ -107,8 +108,19 @@ pub struct Annotation {
     pub format: ModelApiFormat,
     /// The annotation exactly as the provider sent it.
     pub json: Arc<str>,
-    /// The URL of the cited page, if there is one. Every format may show it.
-    pub url: Option<String>,
+    /// The web pages that the annotation cites, in a form that does not depend on a wire format.
+    pub citations: Vec<UrlCitation>,
+}
+
+/// A citation of a web page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UrlCitation {
+    /// The URL of the page.
+    pub url: String,
+    /// The title of the page; `None` if the provider sends none.
+    pub title: Option<String>,
+    /// The text that the page supports, in characters from the start of the message part; `None` for the whole part.
+    pub range: Option<Range<u64>>,
 }
 
 /// The result of a tool call as the model sees it.

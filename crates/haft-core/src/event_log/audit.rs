@@ -14,8 +14,8 @@ use crate::principal::Principal;
 /// The audit fields of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallAudit {
-    /// The principal: `local`, or `TENANT/SUBJECT`. A summary of usage records reads this field last and ignores the
-    /// fields after it, so this field must stay the first audit field.
+    /// The principal: `local`, or `TENANT/SUBJECT`. The code that sums up usage records reads each line only up to this
+    /// field, so it must stay the first audit field.
     pub principal: String,
     /// The SHA-256 digest of the arguments as the model wrote them.
     pub arguments_digest: String,
@@ -42,7 +42,7 @@ pub struct ToolSource {
     /// The kind of provider: `builtin`, `mcp`, `rest`, `agent` or `client`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub provider_kind: Option<String>,
-    /// The MCP server or REST source that the tool belongs to.
+    /// The namespace of the tool, such as the name of its MCP server or REST source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
@@ -56,11 +56,11 @@ pub struct DecisionAudit {
     /// The rule that decided, as `haft policy explain` writes it; absent for the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// The source of the answer: `terminal`, or `remembered` for an earlier answer.
+    /// The name of the approver, such as `terminal` or `caller`; `remembered` if a stored grant allowed the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
-    /// The answer: `allow_once`, `allow_exact`, `allow_rule`, `deny`, `unanswered`, `later`, or a word for a run without
-    /// an approver.
+    /// The answer: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny`, `unanswered` or `later`; `nobody`
+    /// if there was no approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -68,17 +68,17 @@ pub struct DecisionAudit {
 /// The content of a call, if the operator enabled content capture.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallContent {
-    /// The arguments as the tool got them, as JSON.
+    /// The arguments as the model wrote them.
     pub arguments: String,
-    /// The text of the result that the model got.
+    /// The output as text, or the error message.
     pub result: String,
 }
 
 /// The audit fields of an attempt to call a model.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelAudit {
-    /// The principal: `local`, or `TENANT/SUBJECT`. A summary of usage records reads this field last and ignores the
-    /// fields after it, so this field must stay the first audit field.
+    /// The principal: `local`, or `TENANT/SUBJECT`. The code that sums up usage records reads each line only up to this
+    /// field, so it must stay the first audit field.
     pub principal: String,
     /// The id of the request, which all its attempts share.
     pub request_id: String,
@@ -171,7 +171,7 @@ impl CallContent {
 }
 
 impl ModelAudit {
-    /// Builds the fields from the figures of an attempt.
+    /// Builds the fields from the audit data of an attempt.
     pub fn new(request_id: &str, principal: &Principal, account: &ModelAccount) -> Self {
         Self {
             principal: principal.to_string(),

@@ -24,9 +24,9 @@ pub fn note_text(note: &RunNote) -> String {
             FinalTurnReason::Stopped => "the next turn is the last: the run was asked to stop".into(),
             FinalTurnReason::Budget => "the next turn is the last: the budget is used up".into(),
             FinalTurnReason::ContextFull => "the next turn is the last: the context is full".into(),
-            FinalTurnReason::MaxToolCalls => "the next turn is the last: all tool calls are used up".into(),
+            FinalTurnReason::MaxToolCalls => "the next turn is the last: no tool calls are left".into(),
             FinalTurnReason::MaxToolCallsPerTurn => {
-                "the next turn is the last: too many tool calls in one turn, again".into()
+                "the next turn is the last: the model again made too many tool calls in one turn".into()
             }
             FinalTurnReason::TaskComplete => "the next turn is the last: the task is complete".into(),
             FinalTurnReason::OnlyTurn | FinalTurnReason::LastTurn => "the next turn is the last".into(),

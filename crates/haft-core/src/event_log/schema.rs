@@ -63,6 +63,19 @@ fn model_kinds() -> Vec<EventKindSchema> {
         kind("text_delta", "the next part of the model's text", vec![("text", text())], 0),
         kind("reasoning_delta", "the next part of the model's reasoning", vec![("text", text())], 0),
         kind(
+            "reasoning_summary_delta",
+            "the next part of a summary of the model's reasoning",
+            vec![("part", count()), ("text", text())],
+            0,
+        ),
+        kind("refusal_delta", "the next part of the model's refusal", vec![("text", text())], 0),
+        kind(
+            "citations",
+            "the web pages that the model's text cites",
+            vec![("citations", json!({"type": "array", "items": citation()}))],
+            0,
+        ),
+        kind(
             "model_finished",
             "one attempt to get a reply from a model has ended",
             vec![
@@ -143,8 +156,11 @@ fn tool_finished() -> EventKindSchema {
         ("origin", about("the session of the original request; absent if it is the session of the run")),
         ("decision", about("allow, ask or deny; absent if the call ended before the decision")),
         ("rule", about("the rule that decided; absent for the default")),
-        ("approver", about("the source of the answer: terminal, caller or remembered")),
-        ("answer", about("allow_once, allow_exact, allow_rule, deny, unanswered, later or nobody")),
+        ("approver", about("the approver, such as terminal or caller; remembered for a stored grant")),
+        (
+            "answer",
+            about("allow_once, allow_exact, allow_prefix, allow_rule, deny, unanswered, later or nobody"),
+        ),
         ("queue", about("the queue in which the call had a slot; absent for a call without a queue")),
         ("handle", about("the handle under which the output was stored; absent if it was not stored")),
         ("arguments", about("only in log lines with content capture")),
@@ -169,7 +185,7 @@ fn decision_kinds() -> Vec<EventKindSchema> {
             ],
             0,
         ),
-        kind("approval_decided", "the decision", vec![("approval", text()), ("allowed", flag())], 0),
+        kind("approval_decided", "the approval decision", vec![("approval", text()), ("allowed", flag())], 0),
         kind(
             "note",
             "a notice of the run, as text for users",
@@ -223,6 +239,14 @@ fn flag() -> Value {
 
 fn maybe(schema: &Value) -> Value {
     json!({"anyOf": [schema, {"type": "null"}]})
+}
+
+fn citation() -> Value {
+    json!({
+        "type": "object",
+        "properties": {"url": text(), "title": text(), "start": count(), "end": count()},
+        "required": ["url", "start", "end"],
+    })
 }
 
 fn usage() -> Value {

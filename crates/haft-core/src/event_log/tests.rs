@@ -4,8 +4,10 @@ use serde_json::json;
 
 use super::*;
 use crate::approval::{ApprovalAnswer as Approval, ApprovalId};
+use crate::conversation::{Annotation, ModelApiFormat, UrlCitation};
 use crate::digest::Digest;
 use crate::event::{ApprovalOutcome, CapturedContent, KnownTool, PolicyDecision};
+use crate::model_event::{PartDelta, PartStart};
 use crate::model_provider::AttemptFollowUp;
 use crate::name::{Namespace, QueueName, ToolName};
 use crate::naming::ToolIdentity;
@@ -36,6 +38,11 @@ fn samples() -> Vec<LogEvent> {
         LogEvent::TurnStarted,
         LogEvent::TextDelta { text: text() },
         LogEvent::ReasoningDelta { text: text() },
+        LogEvent::ReasoningSummaryDelta { part: 0, text: text() },
+        LogEvent::RefusalDelta { text: text() },
+        LogEvent::Citations {
+            citations: vec![LogCitation { url: text(), title: Some(text()), start: 0, end: 1 }],
+        },
         LogEvent::ModelFinished {
             model: text(),
             attempt: 1,
@@ -146,6 +153,81 @@ fn each_delta_gets_the_kind_of_its_part_in_its_own_session() {
     assert_eq!(read(one, delta(1)), Some(LogEvent::TextDelta { text: "t".into() }));
     assert_eq!(read(other, delta(0)), Some(LogEvent::TextDelta { text: "t".into() }));
     assert_eq!(read(other, delta(1)), None, "a delta of a part without a start is dropped");
+}
+
+/// Reads the events of one reply.
+fn read_reply(events: impl IntoIterator<Item = ModelEvent>) -> Vec<LogEvent> {
+    let (mut reader, place) = (EventReader::default(), RunPosition::first(SessionId(1)));
+    let read = |event| reader.read(&Event::Run { place, event: Arc::new(RunEvent::Model(event)) });
+    events.into_iter().filter_map(read).map(|(_, kind)| kind).collect()
+}
+
+fn start(index: usize, part: PartStart) -> ModelEvent {
+    ModelEvent::PartStarted { index, part, mark: None }
+}
+
+fn delta(index: usize, delta: PartDelta) -> ModelEvent {
+    ModelEvent::PartDelta { index, delta }
+}
+
+fn end(index: usize) -> ModelEvent {
+    ModelEvent::PartFinished { index, mark: None }
+}
+
+#[test]
+fn refusals_and_summary_paragraphs_have_events_of_their_own() {
+    let found = read_reply([
+        start(0, PartStart::Reasoning),
+        delta(0, PartDelta::Summary("a".into())),
+        delta(0, PartDelta::Summary("b".into())),
+        delta(0, PartDelta::SummaryBreak),
+        delta(0, PartDelta::Summary("c".into())),
+        end(0),
+        start(1, PartStart::Reasoning),
+        delta(1, PartDelta::Summary("d".into())),
+        delta(1, PartDelta::Text("raw".into())),
+        start(2, PartStart::Refusal),
+        delta(2, PartDelta::Text("No.".into())),
+    ]);
+    let summary = |part, text: &str| LogEvent::ReasoningSummaryDelta { part, text: text.into() };
+    let expected = [
+        summary(0, "a"),
+        summary(0, "b"),
+        summary(1, "c"),
+        summary(2, "d"),
+        LogEvent::ReasoningDelta { text: "raw".into() },
+        LogEvent::RefusalDelta { text: "No.".into() },
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn citations_follow_their_text_and_count_the_characters_of_the_whole_reply() {
+    let cited = |url: &str, range| {
+        let citations = vec![UrlCitation { url: url.into(), title: None, range }];
+        PartDelta::Annotation(Annotation { format: ModelApiFormat::Anthropic, json: "{}".into(), citations })
+    };
+    let found = read_reply([
+        start(0, PartStart::Text),
+        delta(0, PartDelta::Text("Grüße ".into())),
+        end(0),
+        start(1, PartStart::Text),
+        delta(1, cited("whole", None)),
+        delta(1, cited("part", Some(1..3))),
+        delta(1, cited("outside", Some(90..99))),
+        delta(1, PartDelta::Text("für".into())),
+        end(1),
+        delta(1, cited("late", None)),
+    ]);
+    let texts = found.iter().filter(|event| matches!(event, LogEvent::TextDelta { .. })).count();
+    let citation = |url: &str, start, end| LogCitation { url: url.into(), title: None, start, end };
+    let expected = [
+        LogEvent::Citations {
+            citations: vec![citation("whole", 6, 9), citation("part", 7, 9), citation("outside", 9, 9)],
+        },
+        LogEvent::Citations { citations: vec![citation("late", 6, 9)] },
+    ];
+    assert_eq!((texts, &found[2..]), (2, &expected[..]));
 }
 
 #[test]

@@ -47,8 +47,8 @@ pub(super) fn by_commands<'g>(grants: &[&'g Grant], call: &AskedCall<'_>) -> Opt
 }
 
 /// Returns the prefix that would cover the call: the program and its subcommand, up to the first option or path.
-/// Returns `None` if the commands that need approval differ, or if one of them does more than run its words, such as
-/// write a file.
+/// Returns `None` if the commands that need approval have no common prefix of this kind, or if one of them does more
+/// than run a program with its arguments, such as redirect output to a file.
 pub fn offered_prefix(call: &AskedCall<'_>) -> Option<Vec<String>> {
     let commands = commands_to_approve(call)?;
     let prefix = prefix_of(commands.first()?)?;

@@ -1,4 +1,4 @@
-//! Tables of grants and calls: a grant stops covering a call if any of their properties differ.
+//! Tables of grants and calls, with the calls that each grant covers.
 
 use serde_json::json;
 
@@ -78,7 +78,7 @@ fn with_call<T>(
 }
 
 #[test]
-fn grant_does_not_cover_a_call_with_a_different_binding() {
+fn grant_covers_only_calls_with_its_binding_or_a_narrower_sandbox() {
     let rules = rules(PermissionDecision::Allow, &["ask bash: git *"]);
     let with = |change: &dyn Fn(&mut GrantBinding)| {
         let mut changed = binding();
@@ -207,7 +207,7 @@ fn several_grants_together_cover_a_line_of_several_commands() {
 }
 
 #[test]
-fn prefix_grant_covers_no_other_command_if_the_tool_needs_approval() {
+fn prefix_grant_covers_no_other_command_if_every_command_needs_approval() {
     let status = [grant(prefix("git status"))];
     for rules in [rules(PermissionDecision::Allow, &["ask bash"]), rules(PermissionDecision::Ask, &[])] {
         assert!(covers(&status, &rules, "git status && git status -s"));

@@ -22,7 +22,7 @@ pub const BATCH_CALLS_MAX: usize = 200;
 pub struct BatchPlan {
     /// The calls, in the order of the list. Never empty.
     pub items: Vec<BatchItem>,
-    /// Tells whether the list arrived whole. If not, the reply tells the model to send the rest again.
+    /// The completeness of the list. If the list was cut off, the reply tells the model to send the rest again.
     pub extent: BatchCompleteness,
 }
 
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn batch_report_and_handoff_are_refused_inside_a_batch() {
+    fn nested_batch_final_report_and_handoff_are_refused_inside_a_batch() {
         for tool in [BATCH, FINAL_REPORT, HANDOFF] {
             assert!(refusal(tool).is_some(), "{tool}");
         }

@@ -177,8 +177,8 @@ impl ReportShape {
         Ok(RunReport { status: ReportStatus::Success, format: self.format, content, metadata: Map::new() })
     }
 
-    /// Parses the text as JSON that matches the schema. Drops `null` values of absent properties: a provider that
-    /// enforces a schema without optional properties sends `null` for them.
+    /// Parses the text as JSON that matches the schema. Drops `null` for an optional property: providers whose strict
+    /// schemas have no optional properties send `null` instead of leaving the property out.
     fn fitted(&self, text: &str) -> Option<Value> {
         let schema = self.schema.as_ref()?;
         schema.compiled.fit(serde_json::from_str(unfenced(text)).ok()?, text.len()).ok()
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn null_for_an_absent_property_is_dropped_from_a_text_report() {
+    fn null_for_an_optional_property_is_dropped_from_a_report_written_as_text() {
         let schema =
             json!({"type": "object", "properties": {"n": {"type": "integer"}, "unit": {"type": "string"}}});
         let shape = ReportShape::json(Arc::new(schema)).unwrap();

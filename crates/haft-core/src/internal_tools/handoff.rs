@@ -25,7 +25,7 @@ pub struct Handoff {
 pub struct HandoffRoutes {
     /// The agent names, in the order of the configuration.
     pub destinations: Vec<String>,
-    /// The agents that handled the request before, including the current one.
+    /// The agents that have had the request so far, including the current one.
     pub path: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ struct HandoffArguments {
 }
 
 impl HandoffRoutes {
-    /// Returns the definition of the tool for the model, or `None` if there is no destination.
+    /// Returns the definition of the tool for the model, or `None` if no destination is left.
     pub fn tool(&self) -> Option<ModelTool> {
         let open = self.open();
         if open.is_empty() {
@@ -75,7 +75,7 @@ impl HandoffRoutes {
         Ok(Handoff { agent, message: message.filter(|message| !message.trim().is_empty()) })
     }
 
-    /// Returns the destinations that have not handled the request yet, so that agents cannot hand off a request in a
+    /// Returns the destinations that have not had the request yet, so that agents cannot hand off a request in a
     /// circle.
     fn open(&self) -> Vec<&str> {
         let open = self.destinations.iter().filter(|agent| !self.path.contains(agent));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn handoff_to_an_agent_already_visited_is_refused() {
+    fn handoff_to_an_agent_that_already_had_the_request_is_refused() {
         let check = |agent: &str, expected: Result<&str, &str>| {
             let routes = routes(&["billing", "legal", "desk"], &["desk", "legal"]);
             let call = RawArguments::from_value(&json!({"agent": agent, "message": " "}));

@@ -76,7 +76,7 @@ impl ReportFormat {
         }
     }
 
-    /// Returns true if the format is JSON, so that a part of the report is useless without the rest.
+    /// Returns true if a report in this format is a JSON value. A part of such a report is useless without the rest.
     pub fn is_structured(self) -> bool {
         match self {
             Self::Json | Self::SlackBlockKit => true,
@@ -93,7 +93,7 @@ impl ReportFormat {
             return Err(format!("the report has {} bytes; the limit is {REPORT_BYTES_MAX}", text.len()));
         }
         match self {
-            // `check_json` checks the first two. An agent that reads a sub-agent's report accepts any text.
+            // `check_json` checks JSON and Slack blocks. An agent that reads a sub-agent's report accepts any text.
             Self::Json | Self::SlackBlockKit | Self::SubAgent => Ok(()),
             Self::Markdown => check_fences(text),
             Self::Tty => check_controls(&without_colours(text)),

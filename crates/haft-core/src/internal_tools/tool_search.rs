@@ -116,7 +116,8 @@ fn inner(call: &ToolCall) -> Result<ToolCall, String> {
 }
 
 /// Returns the definition of a tool as compact text of about `bytes_max` bytes at most: a signature with types, then
-/// the descriptions. Descriptions are shortened first; parameters are left out only beyond `SIGNATURE_BYTES_MAX`.
+/// the descriptions. Descriptions are shortened first; parameters are left out only beyond `PARAMETERS_MAX`
+/// or `SIGNATURE_BYTES_MAX`.
 pub fn compact_definition(tool: &ModelTool, bytes_max: usize) -> String {
     let properties = tool.input_schema.get("properties").and_then(Value::as_object);
     let parameters = signature(&tool.input_schema, SIGNATURE_DEPTH_MAX);
@@ -146,15 +147,15 @@ const DESCRIPTION_BYTES_MIN: usize = 80;
 /// The minimum number of bytes that must be left to describe a parameter.
 const PARAMETER_TEXT_BYTES_MIN: usize = 24;
 const PARAMETER_TEXT_BYTES_MAX: usize = 100;
-/// The maximum length of the parameter list, in bytes. Required parameters come first, so only optional ones are cut
-/// off.
+/// The maximum length of the parameter list, in bytes. Required parameters come first, so optional ones are cut off
+/// first.
 const SIGNATURE_BYTES_MAX: usize = 1_200;
 /// The depth to which nested objects are written out.
 const SIGNATURE_DEPTH_MAX: usize = 3;
 /// The maximum number of enum values that a signature lists.
 const ENUM_VALUES_MAX: usize = 12;
-/// The maximum number of parameters per object that a signature lists. The error for wrong arguments shows the whole
-/// schema.
+/// The maximum number of parameters per object that a signature lists; required ones are always listed. The error for
+/// wrong arguments shows the whole schema.
 const PARAMETERS_MAX: usize = 40;
 
 /// Writes the parameters as `name: type`, the required ones first. A `?` marks an optional parameter.

@@ -47,8 +47,8 @@ pub fn distinct_names<'a>(
     contest.names
 }
 
-/// The number of hexadecimal digits in the first suffix. Each level adds as many, up to the maximum. At 128 bits, equal
-/// suffixes cannot be made on purpose.
+/// The number of hexadecimal digits in the first suffix. Each level adds 8 digits, up to `SUFFIX_DIGITS_MAX`. With 32
+/// digits (128 bits), an attacker cannot construct two tools with the same suffix.
 const SUFFIX_DIGITS: usize = 8;
 const SUFFIX_DIGITS_MAX: usize = 32;
 

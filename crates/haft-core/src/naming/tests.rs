@@ -68,7 +68,7 @@ fn naming_schemes_prefix_tools_but_not_builtins() {
 }
 
 #[test]
-fn tools_whose_names_collide_get_a_digest_but_builtins_never() {
+fn colliding_tool_names_get_a_digest_suffix_except_builtins() {
     let check = |scheme: NamingScheme, tools: &[&str], expected: &[&str]| {
         let table = table(scheme, tools);
         let found: Vec<String> = exposed(&table).into_iter().map(masked).collect();
@@ -87,7 +87,7 @@ fn tools_whose_names_collide_get_a_digest_but_builtins_never() {
 
 /// An MCP server named `rest` must not change the names of REST tools, and REST tools must not change its names.
 #[test]
-fn namespace_shared_by_two_provider_kinds_always_belongs_to_the_same_one() {
+fn namespace_shared_by_two_provider_kinds_always_belongs_to_the_same_kind() {
     let server = tool("rest/count");
     let rest = ToolIdentity { kind: ProviderKind::Rest, ..server.clone() };
     let configured = sources(&[server.clone(), rest.clone()]);
@@ -132,7 +132,7 @@ fn names_resolve_by_exact_match_case_alias_or_bare_name() {
 }
 
 #[test]
-fn bare_name_shared_by_many_tools_resolves_to_none() {
+fn bare_name_shared_by_too_many_tools_is_unknown() {
     let tools: Vec<String> = (0..100).map(|number| format!("server{number}/search")).collect();
     let tools: Vec<&str> = tools.iter().map(String::as_str).collect();
     assert_eq!(

@@ -108,7 +108,7 @@ fn pieces<'a>(command: &'a ShellCommand, program: &'a str, spaces: WordSpacing) 
 }
 
 /// Returns the ruling for a rule that surely matches the command. If the command does more than run its literal words
-/// (assignments, redirections), an allow rule becomes a question.
+/// (assignments, redirections), the ruling of an allow rule becomes ask.
 fn matches(index: usize, rule: &PermissionRule, command: &ShellCommand) -> Ruling {
     let ruling = Ruling::by_rule(index, rule, &command.to_string());
     match (rule.decision, extra_effect(command)) {

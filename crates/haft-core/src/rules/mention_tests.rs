@@ -79,7 +79,7 @@ fn mention_check_ignores_commands_that_a_rule_already_decided() {
 }
 
 #[test]
-fn mention_of_a_pattern_with_several_words_needs_all_of_them() {
+fn mention_check_requires_every_word_of_a_deny_pattern() {
     let rules = denying(&["git push*"]);
     let check = |line: &str, expected: &str| assert_eq!(decision(&rules, line), expected, "{line}");
     check("git status", "allow");

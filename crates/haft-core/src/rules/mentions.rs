@@ -1,10 +1,10 @@
-//! A second check after the shell parser: a denied command is mentioned where the parser found no command.
+//! The second check after the shell parser: finds denied commands that are mentioned where the parser found no command.
 //!
 //! The table of programs that run other programs cannot be complete. If a deny rule has `rm *` and the word `rm` is in
 //! the line, but not as a program that the parser found and judged, then the line needs approval. This includes an
-//! argument of `echo`, because the parser cannot know how the output is used. A mention that an allow rule names
-//! itself, such as `git rm *`, is ignored. An unknown program may pass its argument to a shell, so `r\m` and `r''m`
-//! inside an argument mention `rm` too.
+//! argument of `echo`, because the parser cannot know how the output is used. The check ignores a mention in a command
+//! that an allow rule permits, if the pattern of this rule contains the word, as in `git rm *`. An unknown program may
+//! pass its argument to a shell, so `r\m` and `r''m` inside an argument mention `rm` too.
 
 use super::{CommandPattern, PermissionDecision, PermissionRule, PermissionRules, Ruling};
 use crate::approval::shown;

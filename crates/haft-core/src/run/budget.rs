@@ -54,12 +54,12 @@ impl SpendLimit {
         parts.into_iter().find_map(|(used_up, part)| used_up.then_some(part))
     }
 
-    /// Returns true if less than these tokens or less than this many US dollars remain.
+    /// Returns true if the remaining budget is less than `tokens` or less than `usd` US dollars.
     pub fn is_below(&self, tokens: u64, usd: f64) -> bool {
         self.tokens.is_some_and(|left| left < tokens) || self.usd.is_some_and(|left| left < usd)
     }
 
-    /// Returns the smaller of both limits for each part.
+    /// Combines two budgets: each limit of the result is the smaller one of the two.
     #[must_use]
     pub fn within(&self, other: &SpendLimit) -> SpendLimit {
         SpendLimit {

@@ -12,9 +12,9 @@ pub const CALLER_REQUIRES: &str = "the request requires approval";
 /// Selects calls that the caller wants to approve.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallerApproval {
-    /// The tools to which this entry applies, usually the tools of one MCP server. The pattern matches
-    /// [`ToolIdentity::mcp_name`](crate::naming::ToolIdentity::mcp_name), because the exposed names of MCP tools depend on
-    /// the naming scheme, and the exposed name of every other tool.
+    /// The tools to which this entry applies, usually the tools of one MCP server. For an MCP tool, the pattern is
+    /// compared with [`ToolIdentity::mcp_name`](crate::naming::ToolIdentity::mcp_name), because the exposed name
+    /// depends on the naming scheme. For any other tool, it is compared with the exposed name.
     pub tools: ToolGlob,
     /// The tools whose calls need approval.
     pub always: Option<ToolSelector>,

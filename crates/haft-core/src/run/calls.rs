@@ -60,7 +60,7 @@ pub(super) enum ResultSender {
 pub(super) struct OpenCalls(pub(super) Vec<OpenCall>);
 
 impl OpenCalls {
-    /// Returns the party that must act next. The engine's own calls come first, so that a user or a client is asked
+    /// Returns the party that must act next. Calls that the engine runs come first, so that a user or a client is asked
     /// only when all other calls have ended.
     pub(super) fn waiting(&self) -> AwaitedParty {
         let ours = self.in_state(|state| matches!(state, CallState::New | CallState::Running));

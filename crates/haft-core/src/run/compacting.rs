@@ -30,7 +30,7 @@ const SAVING_SHARE: u64 = 8;
 /// The minimum saving, in tokens, when the context is full.
 const SAVING_TOKENS_MIN: u64 = 64;
 
-/// The limits for the correction of estimates, in percent.
+/// The limits of the factor that corrects estimated sizes, in percent.
 const SCALE_PERCENT_MIN: u64 = 50;
 const SCALE_PERCENT_MAX: u64 = 400;
 
@@ -325,7 +325,7 @@ impl AgentRun {
         compaction.rounds = compaction.rounds.saturating_add(rounds);
     }
 
-    /// Remembers the archive, and returns the archive lines that the new text takes.
+    /// Remembers the archive, and returns the range of archive lines that contains the new text.
     fn keep_archive(&mut self, entry: StoreEntry) -> ArchiveSpan {
         let archives = &mut self.state.compaction.archives;
         let span = ArchiveSpan::appended(archives.last(), &entry);

@@ -1,4 +1,4 @@
-//! The context of a run: the principal that it works for, and the stores, people and models that its calls can use.
+//! The context of a run: the principal that it works for, and the stores, approvers and models that its calls can use.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,8 +24,8 @@ pub struct RunContext {
     /// The workspace as text. It is part of the keys of caches and grants, because calls in different workspaces are
     /// never equal.
     pub workspace: Arc<str>,
-    /// The sandbox of the calls. By default there is none, so a grant that was given for a sandboxed call covers no
-    /// call of this run.
+    /// The sandbox of the calls. By default there is none. Then a grant that was given for a sandboxed call does not
+    /// apply to the calls of this run.
     pub confinement: SandboxBinding,
     /// Decides the calls for which the rules require approval. Without an approver, these calls are denied.
     pub approver: Option<Arc<dyn Approver>>,
@@ -43,7 +43,7 @@ pub struct RunContext {
     pub sampler: Option<Arc<dyn Sampler>>,
     /// Passes requests from MCP servers to the client of a gateway. `None` in a run, which answers them itself.
     pub relay: Option<Arc<dyn ClientRelay>>,
-    /// Receives the events of calls outside a run. Inside a run, the meter receives them.
+    /// Receives the events of calls outside a run. Inside a run, the run's meter receives them.
     pub events: Arc<dyn EventSink>,
     /// Selects whether outputs of MCP tools keep the server's own JSON, for an interface that passes it on.
     pub raw_results: RawResults,

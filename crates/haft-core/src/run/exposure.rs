@@ -16,7 +16,7 @@ pub struct ToolExposure {
 /// The search for tools that a run does not show.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolSearchPlan {
-    /// The sources of the tools, as the model reads them.
+    /// The sources of the hidden tools, listed as text for the model.
     pub roster: String,
     /// Selects whether found tools are added to the tool list.
     pub growth: ToolListGrowth,

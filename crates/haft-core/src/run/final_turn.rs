@@ -62,8 +62,8 @@ impl FinalTurnReason {
         }
     }
 
-    /// Returns the finish reason for the case that the model did not answer, or `None` if the fault of the turn is the
-    /// better reason.
+    /// Returns the finish reason for the case that the model did not answer, or `None` if the problem with its reply is
+    /// the finish reason.
     pub(super) fn unanswered(self) -> Option<FinishReason> {
         match self {
             Self::Stopped => Some(FinishReason::Stopped),

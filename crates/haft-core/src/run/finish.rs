@@ -1,5 +1,7 @@
 //! The end of a run, and the reason for it.
 
+use std::time::Duration;
+
 use crate::internal_tools::final_report::RunReport;
 use crate::internal_tools::handoff::Handoff;
 use crate::model_error::ModelErrorKind;
@@ -15,6 +17,8 @@ pub struct RunFinish {
     pub detail: String,
     /// The end time in milliseconds since the Unix epoch, by the driver's clock.
     pub ended_ms: Option<u64>,
+    /// The time after which the model provider accepts the failed request again; `None` if the provider named none.
+    pub retry_after: Option<Duration>,
 }
 
 /// The answer of a run to its caller.
@@ -198,7 +202,7 @@ impl FinishReason {
 
 impl RunFinish {
     pub(super) fn new(reason: FinishReason) -> Self {
-        Self { reason, answer: None, detail: String::new(), ended_ms: None }
+        Self { reason, answer: None, detail: String::new(), ended_ms: None, retry_after: None }
     }
 
     #[must_use]

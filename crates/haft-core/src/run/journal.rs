@@ -45,8 +45,8 @@ impl Durability {
     }
 }
 
-/// The number of a claim on one journal, counted from 1. A process whose epoch is not the newest must not append
-/// anything.
+/// The number of a process's claim on a journal, counted from 1. Each process that takes over a run makes a new claim;
+/// a process whose claim is not the newest must not append anything.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 

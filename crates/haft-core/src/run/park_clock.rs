@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// the same time, the clock counts this time once.
 #[derive(Default)]
 pub struct ParkClock {
-    /// The clock of the parent run. It stops too, because the parent waits for this run.
+    /// The clock of the parent run. It counts the parked time of this run too, because the parent waits for this run.
     above: Option<Arc<ParkClock>>,
     state: Mutex<ParkState>,
 }

@@ -94,7 +94,7 @@ impl RunPlan {
         own.chain(search.into_iter().flatten()).collect()
     }
 
-    /// Returns the call inside a `tool_call`, and every other call unchanged.
+    /// Unwraps a call of the `tool_call` tool, which runs a tool that a search found. Returns any other call unchanged.
     pub(super) fn unwrapped(&self, call: &ToolCall) -> ToolCall {
         let inner = self.search().and_then(|_| tool_search::unwrap(call).ok());
         inner.unwrap_or_else(|| call.clone())

@@ -26,7 +26,7 @@ const CROWDED_TURNS_MAX: u32 = 2;
 /// The number of consecutive turns with nothing but tool searches after which the run warns the model.
 const SEARCH_TURNS_WARNED: u32 = 4;
 
-/// The number of such turns after which the run ends, because a model that keeps searching does not find a tool.
+/// The number of consecutive turns with nothing but tool searches after which the run ends.
 const SEARCH_TURNS_MAX: u32 = 10;
 
 /// The kind of a model reply: calls, text, a refusal, or a reply that was filtered, paused or empty.
@@ -221,7 +221,8 @@ impl AgentRun {
         Ok(())
     }
 
-    /// Returns true if the model may call only the final report. A missing report then has its own, clearer message.
+    /// Returns true if the model may call only the final report. A missing report then gets its own message, which is
+    /// clearer than the one about the tool choice.
     fn wants_report(&self) -> bool {
         self.choice() == ToolChoice::Named(FINAL_REPORT.into())
     }
@@ -398,7 +399,7 @@ impl AgentRun {
         exhausted.then(|| RunFinish::new(FinishReason::InvalidReport).with_detail(problem.clone()))
     }
 
-    /// Returns the number of consecutive turns in which the model only searched for tools.
+    /// Updates and returns the number of consecutive turns in which the model only searched for tools.
     fn count_searches(&mut self, turn: &ClassifiedTurn) -> u32 {
         let counts = &mut self.state.counts;
         let only_searched = turn.searches > 0 && turn.searches == turn.useful;

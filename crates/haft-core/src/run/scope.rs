@@ -20,8 +20,8 @@ pub struct RunScope {
     pub until: Instant,
     /// The time for which the run waited for a person or its caller. It is not counted for the deadline or the budget.
     pub parked: Arc<ParkClock>,
-    /// The caller's request to end the run before its next turn. Sub-agents do not see it, because a call that has begun
-    /// is never interrupted.
+    /// The caller's request to end the run before its next turn. Sub-agents do not see it, because a call that has
+    /// begun is never interrupted.
     pub end_request: Arc<EndRequest>,
 }
 

@@ -27,9 +27,9 @@ pub(super) struct ClassifiedTurn {
     pub(super) bad_report: Option<String>,
     pub(super) handoff: Option<Handoff>,
     pub(super) statuses: Vec<TaskStatus>,
-    /// The number of calls beyond the limit per turn. The next field is the number of calls beyond the limit of the
-    /// whole run.
+    /// The number of calls beyond the limit per turn.
     pub(super) too_many: u32,
+    /// The number of calls beyond the limit of the whole run.
     pub(super) beyond_run: u32,
     /// The number of permitted tool searches. They are included in `let_through`.
     pub(super) searches: u32,
@@ -117,8 +117,8 @@ impl ClassifiedTurn {
         }
     }
 
-    /// Returns the call inside a `tool_call`, and every other call unchanged. Refuses a `tool_call` that contains no
-    /// call.
+    /// Unwraps a call of the `tool_call` tool, which runs a tool that a search found. Returns any other call unchanged.
+    /// Refuses a `tool_call` that contains no call.
     fn unwrapped(
         &mut self,
         rules: ClassifierInput<'_>,

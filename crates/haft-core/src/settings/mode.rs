@@ -49,7 +49,7 @@ impl FromStr for SandboxMode {
     }
 }
 
-/// The text is not the name of a mode.
+/// The error for a text that is not the name of a sandbox mode.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the sandbox mode must be workspace, network or full; got `{0}`")]
 pub struct UnknownMode(pub String);

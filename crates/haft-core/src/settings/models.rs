@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The names of all built-in providers except [`CLAUDE_CODE`]. `haft-models` has one row for each.
+/// The names of all built-in providers except [`CLAUDE_CODE`]. `haft-models` has a table with one row for each of them.
 pub const PROVIDER_NAMES: &[&str] = &[
     "openai",
     "openai-responses",

@@ -4,7 +4,7 @@
 use super::nested_commands::{WrappedCommand, join, unseen, unseen_if};
 use super::{ShellWord, sed};
 
-/// Returns the commands in the arguments of such a program, or `None` for any other program.
+/// Returns the commands in the arguments of a program that needs a separate parser, or `None` for any other program.
 pub(super) fn carried(name: &str, arguments: &[ShellWord]) -> Option<Vec<WrappedCommand>> {
     Some(match name {
         "bash" | "sh" | "dash" | "ash" | "zsh" | "ksh" | "ksh93" | "mksh" | "oksh" | "rbash" | "yash" => {

@@ -161,7 +161,8 @@ impl<'w> OptionScan<'w> {
         Some(())
     }
 
-    /// Returns the command after `after` words. `env` and `sudo` accept variables before the command.
+    /// Returns the command that begins after the first `after` words. `env` and `sudo` accept variables before the
+    /// command.
     fn command(mut self, name: &str, after: usize) -> Vec<WrappedCommand> {
         if self.informs || self.has_script {
             return self.found;
@@ -302,9 +303,9 @@ fn option_anywhere(options: OptionGrammar, word: &ShellWord, rest: &[ShellWord])
     }
 }
 
-/// Returns the command of `fd -x` or `find -exec`, up to `;` or `+`. A word with a placeholder (`{}`) is opaque. Without
-/// a placeholder, `fd` appends the names that it finds, so this function appends an opaque word. Then a rule such as
-/// `rm *` matches the command.
+/// Returns the command of `fd -x` or `find -exec`, up to `;` or `+`. A word with a placeholder (`{}`) is opaque.
+/// Without a placeholder, `fd` appends the names that it finds, so this function appends an opaque word. Then a rule
+/// such as `rm *` matches the command.
 fn command_up_to_end(attached: Option<&str>, rest: &[ShellWord]) -> WrappedCommand {
     let is_end = |word: &ShellWord| matches!(word.text.as_str(), ";" | "+");
     let words = rest.iter().take_while(|word| !is_end(word)).cloned();
@@ -330,7 +331,8 @@ fn bare_cluster(options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedC
     unseen_if(runs).into_iter().chain(anywhere(options, arguments)).collect()
 }
 
-/// Finds the row of a subcommand. A subcommand without a row runs no other program.
+/// Finds the commands that a subcommand such as `git bisect run` runs. A subcommand without a row in the table runs no
+/// other program.
 fn subcommand(name: &str, options: OptionGrammar, arguments: &[ShellWord]) -> Vec<WrappedCommand> {
     let Some(scan) = OptionScan::lenient(options, arguments) else { return unseen() };
     let mut found = scan.found;
@@ -357,7 +359,8 @@ fn reads_configuration(arguments: &[ShellWord]) -> bool {
     first.and_then(ShellWord::as_literal).is_some_and(|word| reading.contains(&word))
 }
 
-/// Adds an opaque word for the words that `xargs` reads from its input. They also replace the text of `-I`.
+/// Adds an opaque word for the words that `xargs` reads from its input. Words that contain the placeholder of `-I`
+/// become opaque too.
 fn add_input(arguments: &[ShellWord], found: Vec<WrappedCommand>) -> Vec<WrappedCommand> {
     let placeholder = placeholder(arguments);
     let opaque = |word: ShellWord| match placeholder {

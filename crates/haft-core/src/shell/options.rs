@@ -41,7 +41,8 @@ pub(super) struct OptionWord<'w> {
     pub(super) effect: OptionEffect,
     /// The value of the option, if it is in the same word.
     pub(super) attached: Option<&'w str>,
-    /// True if this option, or a letter in the cluster, is not in the grammar. Then it is unknown if a value follows.
+    /// True if this option, or a letter in the cluster, is not in the grammar. Then it is unknown whether a value
+    /// follows.
     pub(super) unknown: bool,
 }
 
@@ -94,7 +95,7 @@ impl OptionGrammar {
     }
 
     /// Parses a long option, which may be abbreviated. If several options have this prefix, prefers one that runs a
-    /// command: the program itself would reject an ambiguous prefix.
+    /// command. This is safe, because the program itself would reject an ambiguous prefix.
     fn long(self, option: &str) -> OptionWord<'_> {
         let (name, attached) =
             option.split_once('=').map_or((option, None), |(name, value)| (name, Some(value)));
@@ -141,7 +142,7 @@ fn entry(written: &'static str) -> (&'static str, OptionEffect) {
     signed.unwrap_or((written, OptionEffect::Flag))
 }
 
-/// Returns true for a word that the shell would expand, because it may become any option.
+/// Returns true for a word that the shell may expand to any option.
 pub(super) fn may_be_option(word: &ShellWord) -> bool {
     word.opaque && matches!(word.text.as_str(), "" | "-" | "--")
 }

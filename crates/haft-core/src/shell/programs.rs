@@ -35,7 +35,7 @@ pub(super) enum ProgramRuns {
     OptionsAndVariables,
     /// The values of options before `--`. The words after `--` belong to another program.
     OptionsBeforeDashes,
-    /// The values of options, wherever they appear. The first word may be bundled options without a dash, as in
+    /// The values of options at any position. The first word may be a cluster of options without a dash, as in
     /// `tar xzf`.
     OptionsAndCluster,
     /// Anything: the parser cannot determine what the program runs. Without arguments it reads commands from standard

@@ -17,7 +17,7 @@ pub(super) struct ShellParser<'a> {
     pub(super) held: bool,
 }
 
-/// The construct that ends a command list.
+/// The construct that contains a command list, which determines where the list ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ListContext {
     Line,

@@ -110,7 +110,8 @@ const CODE: [&str; 38] = [
     "npm_config_node_options",
 ];
 
-/// The prefixes and suffixes of further such names: functions that bash imports, and cargo runners and linkers.
+/// The prefixes and suffixes of further variables like those in `CODE`: functions that bash imports, git settings, and
+/// cargo runners and linkers.
 const CODE_NAMES: [(&str, &str); 4] =
     [("BASH_FUNC_", ""), ("GIT_CONFIG_KEY_", ""), ("CARGO_TARGET_", "_RUNNER"), ("CARGO_TARGET_", "_LINKER")];
 

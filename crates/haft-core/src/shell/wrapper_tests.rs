@@ -279,7 +279,7 @@ fn every_listed_spelling_of_a_wrapper_reveals_its_command() {
 }
 
 #[test]
-fn commands_in_ordinary_uses_of_wrapper_programs_are_found() {
+fn ordinary_uses_of_wrapper_programs_contain_no_unknown_command() {
     let seen = [
         "bash -eu build.sh",
         "bash -o pipefail build.sh",

@@ -8,7 +8,7 @@ use super::{StoredError, names};
 use crate::arguments::RawArguments;
 use crate::conversation::{
     Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
-    WireIdentity,
+    UrlCitation, WireIdentity,
 };
 use crate::output::{FoundTools, OutputContent};
 use crate::tool::{CallId, ToolCall};
@@ -68,7 +68,20 @@ pub(super) struct StoredMark {
 pub(super) struct StoredAnnotation {
     format: String,
     json: String,
+    /// The cited URL in a file of an older version, which stored no other fields of citations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     url: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    citations: Vec<StoredCitation>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct StoredCitation {
+    url: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    range: Option<(u64, u64)>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -221,12 +234,36 @@ impl StoredBody {
 
 impl StoredAnnotation {
     pub(super) fn of(annotation: &Annotation) -> Self {
-        let Annotation { format, json, url } = annotation;
-        Self { format: format.name().into(), json: json.as_ref().into(), url: url.clone() }
+        let Annotation { format, json, citations } = annotation;
+        Self {
+            format: format.name().into(),
+            json: json.as_ref().into(),
+            url: None,
+            citations: citations.iter().map(StoredCitation::of).collect(),
+        }
     }
 
     pub(super) fn into_annotation(self) -> Result<Annotation, StoredError> {
-        Ok(Annotation { format: format_of(&self.format)?, json: self.json.into(), url: self.url })
+        let old = self.url.map(|url| UrlCitation { url, title: None, range: None });
+        let citations = self.citations.into_iter().map(StoredCitation::into_citation);
+        Ok(Annotation {
+            format: format_of(&self.format)?,
+            json: self.json.into(),
+            citations: old.into_iter().chain(citations).collect(),
+        })
+    }
+}
+
+impl StoredCitation {
+    fn of(citation: &UrlCitation) -> Self {
+        let UrlCitation { url, title, range } = citation;
+        let range = range.as_ref().map(|range| (range.start, range.end));
+        Self { url: url.clone(), title: title.clone(), range }
+    }
+
+    fn into_citation(self) -> UrlCitation {
+        let range = self.range.map(|(start, end)| start..end);
+        UrlCitation { url: self.url, title: self.title, range }
     }
 }
 

@@ -35,6 +35,13 @@ enum StoredEventKind {
         index: usize,
         more: String,
     },
+    Summary {
+        index: usize,
+        more: String,
+    },
+    SummaryBreak {
+        index: usize,
+    },
     Annotation {
         index: usize,
         more: StoredAnnotation,
@@ -138,6 +145,12 @@ impl StoredEventKind {
             ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
                 Self::Text { index: *index, more: text.clone() }
             }
+            ModelEvent::PartDelta { index, delta: PartDelta::Summary(text) } => {
+                Self::Summary { index: *index, more: text.clone() }
+            }
+            ModelEvent::PartDelta { index, delta: PartDelta::SummaryBreak } => {
+                Self::SummaryBreak { index: *index }
+            }
             ModelEvent::PartDelta { index, delta: PartDelta::Annotation(annotation) } => {
                 Self::Annotation { index: *index, more: StoredAnnotation::of(annotation) }
             }
@@ -159,6 +172,8 @@ impl StoredEventKind {
                 mark: mark.map(StoredMark::into_mark).transpose()?,
             },
             Self::Text { index, more } => ModelEvent::PartDelta { index, delta: PartDelta::Text(more) },
+            Self::Summary { index, more } => ModelEvent::PartDelta { index, delta: PartDelta::Summary(more) },
+            Self::SummaryBreak { index } => ModelEvent::PartDelta { index, delta: PartDelta::SummaryBreak },
             Self::Annotation { index, more } => {
                 ModelEvent::PartDelta { index, delta: PartDelta::Annotation(more.into_annotation()?) }
             }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::*;
 use crate::conversation::{
-    Annotation, Conversation, Media, MediaSource, Message, ModelApiFormat, WireIdentity,
+    Annotation, Conversation, Media, MediaSource, Message, ModelApiFormat, UrlCitation, WireIdentity,
 };
 use crate::model_error::{ModelError, ModelErrorKind};
 use crate::model_event::{ModelEvent, PartDelta, PartStart};
@@ -84,6 +84,25 @@ fn follow_up_request_stores_only_the_new_messages() {
     assert!(matches!(stored.into_request(Some((&before, 3))), Err(StoredError::Broken { .. })));
 }
 
+/// Returns a citation with all fields, and one with the required field only.
+fn citations() -> Vec<UrlCitation> {
+    let url = || "https://example.org".to_owned();
+    vec![
+        UrlCitation { url: url(), title: Some("t".into()), range: Some(1..4) },
+        UrlCitation { url: url(), title: None, range: None },
+    ]
+}
+
+#[test]
+fn citation_of_an_older_version_keeps_its_url() {
+    let stored =
+        json!({"annotation": {"index": 1, "more": {"format": "anthropic", "json": "{ }", "url": "u"}}});
+    let event = serde_json::from_value::<StoredEvent>(stored).unwrap().into_event().unwrap();
+    let citations = vec![UrlCitation { url: "u".into(), title: None, range: None }];
+    let annotation = Annotation { format: ModelApiFormat::Anthropic, json: "{ }".into(), citations };
+    assert_eq!(event, ModelEvent::PartDelta { index: 1, delta: PartDelta::Annotation(annotation) });
+}
+
 #[test]
 fn every_stored_event_round_trips() {
     let mark =
@@ -91,7 +110,8 @@ fn every_stored_event_round_trips() {
     let media = Media { media_type: "image/png".into(), source: MediaSource::Bytes([0, 255][..].into()) };
     let link =
         Media { media_type: "image/png".into(), source: MediaSource::Url("https://example.org".into()) };
-    let annotation = Annotation { format: ModelApiFormat::Anthropic, json: "{ }".into(), url: None };
+    let annotation =
+        Annotation { format: ModelApiFormat::Anthropic, json: "{ }".into(), citations: citations() };
     let starts = [
         PartStart::Text,
         PartStart::Refusal,
@@ -128,6 +148,8 @@ fn every_stored_event_round_trips() {
         ModelEvent::Started { id: Some("i".into()), model: None },
         ModelEvent::PartDelta { index: 1, delta: PartDelta::Text("\u{1}é\n".into()) },
         ModelEvent::PartDelta { index: 1, delta: PartDelta::Annotation(annotation) },
+        ModelEvent::PartDelta { index: 3, delta: PartDelta::Summary("s".into()) },
+        ModelEvent::PartDelta { index: 3, delta: PartDelta::SummaryBreak },
         ModelEvent::PartFinished { index: 2, mark: mark.clone() },
         ModelEvent::Usage(usage),
         ModelEvent::Usage(TokenUsage::default()),

@@ -18,6 +18,8 @@ pub enum LockChange {
         source: String,
         /// The address of the source.
         address: String,
+        /// The instructions that the source has for models.
+        instructions: Option<String>,
     },
     /// A locked source that does not exist any more.
     SourceRemoved {
@@ -33,13 +35,22 @@ pub enum LockChange {
         /// The current address of the source.
         to: String,
     },
-    /// A server that reports a different name or version. Its tools may be the same.
+    /// A server that reports a different name, so it may be another server. Its tools may be the same.
+    ServerRenamed {
+        /// The key of the tool source, as `KIND/NAMESPACE`.
+        source: String,
+        /// The server's name in the lock file. For a file of the former format, its name and version.
+        from: String,
+        /// The server's current name. For a file of the former format, its name and version.
+        to: String,
+    },
+    /// A server that reports a different version. Its tools may be the same.
     VersionChanged {
         /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The server's name and version in the lock file.
+        /// The server's version in the lock file. For a file of the former format, its name and version.
         from: String,
-        /// The server's current name and version.
+        /// The server's current version. For a file of the former format, its name and version.
         to: String,
     },
     /// A source whose instructions for models have changed.
@@ -110,7 +121,7 @@ pub struct DefinitionPart {
 }
 
 impl LockChange {
-    /// Returns true for a change that quarantines no tool: a new version with the same tools.
+    /// Returns true for a change that needs no review: a new version with the same tools.
     pub fn is_informational(&self) -> bool {
         matches!(self, LockChange::VersionChanged { .. })
     }
@@ -118,12 +129,20 @@ impl LockChange {
     /// Returns the change as lines for a person. Characters that could deceive a reader are escaped.
     pub fn lines(&self) -> Vec<String> {
         match self {
-            Self::SourceAdded { source, address } => {
-                vec![format!("+ {source}: new source, {}", one(address))]
+            Self::SourceAdded { source, address, instructions } => {
+                let mut lines = vec![format!("+ {source}: new source, {}", one(address))];
+                if let Some(text) = instructions {
+                    lines.push("    instructions for models".into());
+                    difference(&mut lines, None, Some(&Value::from(text.as_str())));
+                }
+                lines
             }
             Self::SourceRemoved { source } => vec![format!("- {source}: the source does not exist any more")],
             Self::SourceMoved { source, from, to } => {
                 vec![format!("~ {source}: the address changed from {} to {}", one(from), one(to))]
+            }
+            Self::ServerRenamed { source, from, to } => {
+                vec![format!("~ {source}: the reported name changed from {} to {}", one(from), one(to))]
             }
             Self::VersionChanged { source, from, to } => {
                 vec![format!("  {source}: version {}, before {}", one(to), one(from))]
@@ -178,7 +197,8 @@ fn changed(
     lines
 }
 
-/// Appends the differences of two values, and a warning for each phrase in the new value that gives orders to the model.
+/// Appends the differences of two values, and a warning for each phrase in the new value that gives orders to the
+/// model.
 fn difference(lines: &mut Vec<String>, from: Option<&Value>, to: Option<&Value>) {
     let (from, text) = (from.map(text_of), to.map(text_of));
     lines.extend(differences(from.as_deref(), text.as_deref()));
@@ -194,7 +214,8 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// Returns the phrases of all texts in a value. JSON writes line breaks as escapes, so its texts are searched one by one.
+/// Returns the phrases in a value that give orders to the model. Searches each text in the value, not its JSON form,
+/// because JSON escapes line breaks.
 fn directives(value: &Value) -> Vec<&'static str> {
     match value {
         Value::String(text) => model_directives(text),
@@ -239,8 +260,8 @@ fn of_source(
     let (before, now) = match (before, now) {
         (Some(before), Some(now)) => (before, now),
         (None, Some(now)) => {
-            changes.push(LockChange::SourceAdded { source, address: now.address.clone() });
-            return;
+            let (address, instructions) = (now.address.clone(), now.instructions.clone());
+            return changes.push(LockChange::SourceAdded { source, address, instructions });
         }
         (Some(_), None) => return changes.push(LockChange::SourceRemoved { source }),
         (None, None) => return,
@@ -249,14 +270,36 @@ fn of_source(
         let (from, to) = (before.address.clone(), now.address.clone());
         changes.push(LockChange::SourceMoved { source: source.clone(), from, to });
     }
-    if before.version != now.version {
-        let (from, to) = (before.version.clone(), now.version.clone());
-        changes.push(LockChange::VersionChanged { source: source.clone(), from, to });
-    }
+    changes.extend(of_server(&source, before, now));
     if before.instructions != now.instructions {
         let (from, to) = (before.instructions.clone(), now.instructions.clone());
         changes.push(LockChange::InstructionsChanged { source, from, to });
     }
+}
+
+/// Returns the change of the name or the version that a server reports.
+fn of_server(source: &str, before: &LockedSource, now: &LockedSource) -> Vec<LockChange> {
+    let source = source.to_owned();
+    let name = now.name.clone().unwrap_or_default();
+    let Some(locked) = before.name.clone() else {
+        // In the former format, `version` contains the name and the version of the server, such as `x 1`.
+        let (from, to) = (before.version.clone(), format!("{name} {}", now.version).trim().to_owned());
+        let has_name = from == name || from.starts_with(&format!("{name} "));
+        return match (from == to, has_name) {
+            (true, _) => Vec::new(),
+            (false, true) => vec![LockChange::VersionChanged { source, from, to }],
+            (false, false) => vec![LockChange::ServerRenamed { source, from, to }],
+        };
+    };
+    let mut changes = Vec::new();
+    if locked != name {
+        changes.push(LockChange::ServerRenamed { source: source.clone(), from: locked, to: name });
+    }
+    if before.version != now.version {
+        let (from, to) = (before.version.clone(), now.version.clone());
+        changes.push(LockChange::VersionChanged { source, from, to });
+    }
+    changes
 }
 
 fn of_tools(changes: &mut Vec<LockChange>, key: &str, before: &LockedSource, now: &LockedSource) {

@@ -20,7 +20,8 @@ pub enum SchemaCompatibility {
     Compatible,
     /// Some arguments that were valid under the old schema are invalid now. The texts are the reasons.
     Breaking(Vec<String>),
-    /// These keywords differ in a way that this comparison does not support.
+    /// It is unknown whether old arguments stay valid, because these keywords differ in a way that the comparison does
+    /// not support.
     Unknown(Vec<String>),
 }
 
@@ -101,8 +102,8 @@ const WIDENING_IF_REMOVED: [&str; 23] = [
     "uniqueItems",
 ];
 
-/// Keywords that reject the properties and items that no other keyword describes. Beside them, the removal of any keyword
-/// may narrow the schema.
+/// Keywords that reject the properties and items that no other keyword describes. In a schema with such a keyword, the
+/// removal of any other keyword may narrow the schema.
 const REJECTING_THE_REST: [&str; 2] = ["unevaluatedItems", "unevaluatedProperties"];
 
 const LOWER_BOUNDS: [&str; 4] = ["minimum", "minLength", "minItems", "minProperties"];
@@ -184,7 +185,8 @@ impl SchemaComparison {
         };
         let (before, now) = (properties(old), properties(new));
         for (name, schema) in &now {
-            // A schema for all other properties also describes the properties that have an own schema now.
+            // In the old schema, `additionalProperties` also describes properties that have their own schema only in
+            // the new one.
             let others = old.get("additionalProperties").filter(|others| others.is_object());
             if let Some(earlier) = before.get(name).or(others) {
                 self.compare(&child(path, name), earlier, schema, depth + 1);
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_keyword_is_compatible_only_if_it_cannot_narrow() {
+    fn removed_keyword_is_compatible_only_if_the_schema_cannot_become_narrower() {
         let check = |old: Value, new: Value, expected: &str| {
             let found = compatibility(&old, &new).to_string();
             assert!(found.starts_with(expected), "{old} -> {new}: {found}");

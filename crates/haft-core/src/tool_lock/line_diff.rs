@@ -11,7 +11,7 @@ const TABLE_ENTRIES_MAX: usize = 4_000_000;
 /// line, and a reader could not find a small change in it.
 const LINE_CHARS_MAX: usize = 160;
 
-/// The maximum length of a piece of a line without such an end, in characters.
+/// The maximum length of a piece in which no sentence ends, in characters. A longer piece is split anyway.
 const PIECE_CHARS_MAX: usize = 400;
 
 /// The number of equal lines that are printed before and after a difference.
@@ -20,7 +20,7 @@ const CONTEXT_LINES: usize = 2;
 /// The maximum length of a printed comparison, in characters.
 const PRINTED_CHARS_MAX: usize = 16_000;
 
-/// The number of these characters that are reserved for the end of the comparison, where a text may hide a change.
+/// The part of `PRINTED_CHARS_MAX` that is reserved for the end of the comparison, where an author may hide a change.
 const PRINTED_TAIL_CHARS: usize = 4_000;
 
 /// A line, or a piece of a long line.
@@ -64,8 +64,8 @@ fn pieces(text: &str) -> Vec<LinePiece<'_>> {
     pieces
 }
 
-/// Returns the byte offset at which a long line is split: after its first sentence. The offset depends only on the text
-/// before it, so that equal sentences become equal pieces.
+/// Returns the byte offset at which a long line is split: after its first sentence, or after `PIECE_CHARS_MAX`
+/// characters. The offset depends only on the text before it, so that equal sentences become equal pieces.
 fn break_of(line: &str) -> Option<usize> {
     let mut before = ' ';
     for (count, (at, c)) in line.char_indices().enumerate() {
@@ -128,7 +128,8 @@ fn aligned<'a>(lines: &mut Vec<DiffLine<'a>>, from: &[LinePiece<'a>], to: &[Line
     lines.extend(to[column..].iter().map(|piece| DiffLine::Added(piece.text)));
 }
 
-/// Prints the differences and the equal lines near them. The mark of each line prevents a text from imitating a notice.
+/// Prints the differences and the equal lines near them. Each printed line of a text begins with spaces or a sign, so
+/// that a text cannot imitate a notice.
 fn printed(lines: &[DiffLine]) -> Vec<String> {
     let is_changed = |line: &DiffLine| !matches!(line, DiffLine::Equal(_));
     let near = |at: usize| {

@@ -28,8 +28,8 @@ const DIRECTIVES: [&str; 22] = [
     "never use the other",
 ];
 
-/// Returns the phrases in a text that give orders to the model. Invisible characters, look-alike letters, line breaks and
-/// emphasis inside a phrase do not hide it, because a model reads over them.
+/// Returns the phrases in a text that give orders to the model. Invisible characters, look-alike letters, line breaks
+/// and emphasis inside a phrase do not hide it, because a model understands the phrase in spite of them.
 pub(super) fn model_directives(text: &str) -> Vec<&'static str> {
     let visible = comparable(text);
     let hidden = comparable(&text.chars().filter_map(tagged_ascii).collect::<String>());

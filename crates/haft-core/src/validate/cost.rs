@@ -1,4 +1,5 @@
-//! Computes the cost of validation, which is the number of schema applications, before the validator runs.
+//! Computes the cost of a validation before the validator runs. The cost is a number of steps; in each step, the
+//! validator applies one schema or subschema to one value.
 //!
 //! An untrusted author can write a small schema whose validation takes practically forever: `$ref`s that double at
 //! every step, or a recursion whose branches all descend into the same value. The validator has no step limit, so this
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::SchemaDraft;
 
-/// The maximum number of schema applications for one set of arguments. The validator does about ten million per second.
+/// The maximum number of steps for one set of arguments. The validator does about ten million steps per second.
 pub(super) const CHECK_STEPS_MAX: usize = 2_000_000;
 
 /// The cost of a schema, as far as it can be computed without arguments.
@@ -119,8 +120,8 @@ fn percent_decoded(text: &str) -> Option<String> {
 /// the validation.
 struct Expansion<'s> {
     root: &'s Value,
-    /// The counts of the targets, by address, because a target has many spellings; `None` while a target is being
-    /// counted.
+    /// The counts of the targets. The key is the address in memory, because references with different texts may have
+    /// the same target. The value is `None` while the target is being counted.
     counted: HashMap<*const Value, Option<usize>>,
     depth: usize,
 }

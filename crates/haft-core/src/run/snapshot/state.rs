@@ -1,6 +1,7 @@
 //! The stored form of a run's state.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -91,6 +92,8 @@ struct StoredFinish {
     answer: Option<StoredAnswer>,
     detail: String,
     ended_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -258,19 +261,21 @@ impl StoredOpenCall {
 
 impl StoredFinish {
     fn of(finish: &RunFinish) -> Self {
-        let RunFinish { reason, answer, detail, ended_ms } = finish;
+        let RunFinish { reason, answer, detail, ended_ms, retry_after } = finish;
         Self {
             reason: StoredReason::of(reason),
             answer: answer.as_ref().map(StoredAnswer::of),
             detail: detail.clone(),
             ended_ms: *ended_ms,
+            retry_after_ms: retry_after.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         }
     }
 
     fn into_finish(self) -> Result<RunFinish, SnapshotError> {
-        let Self { reason, answer, detail, ended_ms } = self;
+        let Self { reason, answer, detail, ended_ms, retry_after_ms } = self;
         let answer = answer.map(StoredAnswer::into_answer).transpose()?;
-        Ok(RunFinish { reason: reason.into_reason()?, answer, detail, ended_ms })
+        let retry_after = retry_after_ms.map(Duration::from_millis);
+        Ok(RunFinish { reason: reason.into_reason()?, answer, detail, ended_ms, retry_after })
     }
 }
 

@@ -3,7 +3,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::arguments::RawArguments;
 use crate::conversation::{
-    Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply, WireIdentity,
+    Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, ToolReply, UrlCitation,
+    WireIdentity,
 };
 use crate::internal_tools::final_report::ReportShape;
 use crate::output::OutputContent;
@@ -41,7 +42,8 @@ fn everything() -> Vec<Message> {
         id: Some("i".into()),
         state: Some("signature".into()),
     };
-    let annotation = Annotation { format: ModelApiFormat::Gemini, json: "{ }".into(), url: Some("u".into()) };
+    let citations = vec![UrlCitation { url: "u".into(), title: Some("t".into()), range: Some(0..1) }];
+    let annotation = Annotation { format: ModelApiFormat::Gemini, json: "{ }".into(), citations };
     let call = ToolCall {
         id: CallId("c".into()),
         name: "read".into(),

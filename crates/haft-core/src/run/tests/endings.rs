@@ -1,6 +1,7 @@
 //! The ends of runs: reports, signals and failures.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::json;
 
@@ -234,10 +235,13 @@ fn refusal_filter_or_model_error_ends_the_run() {
     );
     let mut bench = RunTestBench::new(RunPlan::default());
     bench.step();
-    bench.run.model_failed(&ModelError::new(ModelErrorKind::Unauthorized, "401")).unwrap();
+    let retry_after = Some(Duration::from_mins(5));
+    let error = ModelError { retry_after, ..ModelError::new(ModelErrorKind::RateLimited, "429") };
+    bench.run.model_failed(&error).unwrap();
     let RunStep::Done(finish) = bench.step() else { panic!() };
-    assert_eq!(finish.reason, FinishReason::ModelFailed(ModelErrorKind::Unauthorized));
-    assert!(finish.detail.contains("401"));
+    assert_eq!(finish.reason, FinishReason::ModelFailed(ModelErrorKind::RateLimited));
+    assert!(finish.detail.contains("429"));
+    assert_eq!(finish.retry_after, retry_after);
 }
 
 #[test]

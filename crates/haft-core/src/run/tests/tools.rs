@@ -202,7 +202,7 @@ fn call_limits_and_allowed_tools_apply_inside_a_batch() {
 }
 
 #[test]
-fn internal_tools_not_offered_are_passed_on_as_ordinary_tools() {
+fn call_of_a_disabled_internal_tool_is_passed_on_like_any_other_call() {
     let replies = vec![
         calls(&[("agent__batch", MIXED), ("agent__task_status", "{}"), ("router__handoff-to", "{}")]),
         says("ok"),
