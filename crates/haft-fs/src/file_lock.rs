@@ -20,7 +20,8 @@ pub fn try_lock(file: &File) -> io::Result<bool> {
 }
 
 /// Takes the lock, and waits for it at most `wait_max`. Returns false if another process still holds it after this
-/// time. The wait is limited, because a process that was stopped while it held the lock must not block this process.
+/// time. The wait is limited, because a process that was stopped while it held the lock must not block this process
+/// forever.
 pub fn lock_within(file: &File, wait_max: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + wait_max;
     loop {
@@ -34,7 +35,7 @@ pub fn lock_within(file: &File, wait_max: Duration) -> io::Result<bool> {
     }
 }
 
-/// Opens a file whose lock the caller wants to take, and creates the file with mode 0600 if it is missing.
+/// Opens a lock file, and creates it with mode 0600 if it is missing. Does not take the lock.
 pub fn open_lock_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
 }

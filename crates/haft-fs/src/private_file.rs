@@ -69,7 +69,7 @@ pub fn create_parent_dir(path: &Path) -> io::Result<()> {
 }
 
 /// Runs `attempt`, which creates the file `path`. If the directory of the file is missing, creates it and tries again.
-/// Use it for files that are created often: asking for the directory first would cost two system calls for each file.
+/// Use it for files that are created often: checking for the directory first would cost two system calls for each file.
 pub fn creating_parent_dir<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
     match attempt() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {

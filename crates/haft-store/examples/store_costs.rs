@@ -35,7 +35,8 @@ type MeasureResult<T> = Result<T, Box<dyn std::error::Error>>;
 /// The number of processes per start measurement. The printed figure is their median.
 const STARTS: usize = 40;
 
-/// The time that the process spends on other work after it has stored an output. Its sweep may use this time.
+/// The time that the process waits after it has stored an output, as if it did other work. Its background sweep can run
+/// during this time.
 const WORK: Duration = Duration::from_millis(20);
 
 const LIST_LIMIT: usize = 50;

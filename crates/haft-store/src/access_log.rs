@@ -36,8 +36,7 @@ pub struct AccessLogFile(Mutex<LineFile>);
 
 impl AccessLogFile {
     pub fn of(home: &Home) -> Self {
-        let paths =
-            LinePaths { current: home.data().join("access.jsonl"), old: home.data().join("access.1.jsonl") };
+        let paths = LinePaths::rotated(&home.data(), "access");
         Self(Mutex::new(LineFile::new(paths, LineFileLimits::default())))
     }
 

@@ -68,7 +68,7 @@ impl ApiKeyRecord {
         self.expires_ms.is_some_and(|expires| expires <= now_ms)
     }
 
-    /// Returns the principal that requests with this key work for.
+    /// Returns the principal on whose behalf requests with this key run.
     pub fn principal(&self) -> Principal {
         Principal::new(&self.tenant, &self.subject, &self.id)
     }
@@ -154,8 +154,8 @@ impl ApiKeyStore {
         Some(KeyFileVersion { inode: file.ino(), length: file.len(), changed: file.modified().ok() })
     }
 
-    /// Reads all keys. Returns an error if the file cannot be read, because a server without keys must refuse all
-    /// requests.
+    /// Reads all keys. A missing file means that there are no keys. An unreadable file is an error, so that it is not
+    /// mistaken for a file without keys.
     pub fn load(&self) -> io::Result<ApiKeys> {
         let bytes = match std::fs::read(&self.path) {
             Ok(bytes) => bytes,

@@ -1,7 +1,8 @@
 //! Imports `approvals.json`, in which earlier versions stored the approvals of the local user.
 //!
-//! This file contains no workspaces, and rules in it name no tool, so an allowed rule applied everywhere. The import
-//! keeps approvals of exact calls, whose digests include workspace and tool, and drops the rules.
+//! The file does not record the workspace of an approval, and its rules name no tool, so an allowed rule applied
+//! everywhere. The import keeps approvals of exact calls, whose digests include workspace and tool, and drops the
+//! rules.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Archives of stored files, in the format of tar, so that `tar` can unpack them.
+//! Archives of stored files, in tar format, so that `tar` can unpack them.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -45,7 +45,7 @@ impl<W: Write> ArchiveWriter<W> {
         self.content(bytes, bytes.len() as u64)
     }
 
-    /// Adds the file at `path`, in the length that it has now. A program may append to it at the same time.
+    /// Adds the file at `path` with its current length. Another program may append to the file at the same time.
     pub fn add_file(&mut self, name: &Path, path: &Path) -> io::Result<()> {
         self.add_open(name, &File::open(path)?)
     }
@@ -145,8 +145,8 @@ impl<W: Write> ArchiveWriter<W> {
     }
 }
 
-/// Returns the header of one entry in the format of GNU tar. Fields that are too long are cut; their entries of kind
-/// `L` and `K` contain them in full.
+/// Returns the header of one entry in the format of GNU tar. Cuts off a name or link target that is too long; a
+/// separate entry of type `L` or `K` contains it in full.
 fn header_block(
     name: &[u8],
     kind: u8,

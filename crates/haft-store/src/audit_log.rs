@@ -103,9 +103,7 @@ impl AuditLogFile {
     }
 
     fn with_limits(home: &Home, limits: LineFileLimits) -> Self {
-        let paths =
-            LinePaths { current: home.data().join("audit.jsonl"), old: home.data().join("audit.1.jsonl") };
-        Self(Mutex::new(LineFile::new(paths, limits)))
+        Self(Mutex::new(LineFile::new(LinePaths::rotated(&home.data(), "audit"), limits)))
     }
 
     /// Appends a line, and truncates long texts. Other processes append to the same file.

@@ -1,9 +1,9 @@
 //! Backups of haft's data while other processes write it.
 //!
 //! Each file is consistent by itself: haft replaces a file as a whole, or appends lines to it, and readers skip an
-//! incomplete last line. Between files, the order of reading is the reverse of the order of writing: a response is
-//! written after the journal of its run, and a journal after the blobs that it names. So everything that a file of the
-//! backup names is in the backup too.
+//! incomplete last line. Files also name each other: a response names the journal of its run, and a journal names
+//! blobs. haft writes the named file first, and a backup reads it last. So a backup contains every file that its other
+//! files name.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -18,7 +18,7 @@ use serde::Deserialize;
 use crate::archive::ArchiveWriter;
 use crate::tree::named;
 
-/// The directory with the names of the unfinished responses.
+/// The directory with the records of unfinished responses.
 const UNFINISHED: &str = "responses-unfinished";
 
 /// The directories that a backup reads first and last. It reads all other directories in between.
@@ -100,8 +100,8 @@ fn refuse_inside(home: &Home, path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the entries of the data directory in the order of reading. An error if there is no such directory: an empty
-/// archive would look like a backup.
+/// Returns the entries of the data directory in the order in which the backup reads them. Returns an error if the
+/// directory does not exist, because an empty archive would look like a backup.
 fn ordered(data: &Path) -> io::Result<Vec<PathBuf>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(data).map_err(|error| named(data, &error))? {
@@ -119,7 +119,7 @@ fn rank(name: &str) -> usize {
     LAST.iter().position(|last| *last == name).map_or(1, |at| at + 2)
 }
 
-/// An archive that gets the files of the data directory.
+/// An archive to which a backup adds the files of the data directory.
 struct DataBackup<'a, P> {
     archive: &'a mut ArchiveWriter<BufWriter<File>>,
     data: &'a Path,
@@ -172,8 +172,9 @@ struct SavedStatus {
     status: String,
 }
 
-/// Adds a response, and the record that makes the next process finish it. The server removes that record only after it
-/// has stored the finished response. So if the record is gone, the response is read again.
+/// Adds a response. If it is unfinished, also adds the record that makes the next process finish it. If that record is
+/// gone, reads the response again, because the server removes the record only after it has stored the finished
+/// response.
 fn add_response(
     archive: &mut ArchiveWriter<BufWriter<File>>,
     data: &Path,
@@ -225,8 +226,8 @@ impl PartFile {
         }
     }
 
-    /// Gives the file its name on a network file system, where a rename cannot refuse to replace a file. Dropping the
-    /// value removes the temporary name.
+    /// Gives the file its final name on a network file system, where a rename would replace an existing file. Dropping
+    /// this value then removes the temporary name.
     fn link_to(&self, path: &Path) -> io::Result<()> {
         fs::hard_link(&self.path, path)
     }

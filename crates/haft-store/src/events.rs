@@ -303,7 +303,8 @@ impl EventStore for FileEvents {
 
 fn lock<T>(map: &Mutex<HashMap<RunKey, T>>) -> MutexGuard<'_, HashMap<RunKey, T>> {
     let mut map = map.lock().unwrap_or_else(PoisonError::into_inner);
-    // Both maps are caches, so this code may clear them at any time: they only save work, or detect a rare case.
+    // Clear a map that has become too large. Both maps may lose their entries at any time, because haft can read the
+    // values from the files again.
     if map.len() > LOGS_MAX {
         map.clear();
     }

@@ -1,5 +1,5 @@
-//! All data that haft stores between processes, in files below `data`: sessions, usage records, grants, outputs and
-//! cached outputs.
+//! All data that haft stores between processes, in files below `data`: sessions, usage records, grants, outputs, cached
+//! outputs, and the data of `haft serve`.
 //!
 //! Start reading at [`sessions`], whose journal lets a run continue after a crash. This crate depends on the types of
 //! `haft-core`, but not on models, tools or configuration files.
@@ -13,6 +13,7 @@ pub mod audit_log;
 pub mod backup;
 pub mod blobs;
 pub mod cache;
+pub mod call_journal;
 pub mod conversations;
 pub mod events;
 pub mod grants;

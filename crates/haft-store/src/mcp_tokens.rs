@@ -1,4 +1,4 @@
-//! Returns the directory of the OAuth tokens with which haft calls MCP servers for a principal.
+//! The directory of the OAuth tokens with which haft calls MCP servers on behalf of a principal.
 
 use std::path::PathBuf;
 

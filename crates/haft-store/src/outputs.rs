@@ -57,8 +57,8 @@ impl FileOutputs {
         self.tenant_root(&key.tenant).join(Handle::directory(&key.run.to_string()))
     }
 
-    /// Returns the directory of a tenant. The prefix distinguishes it from the directory of a session, for every tenant
-    /// name.
+    /// Returns the directory of a tenant. Its prefix `tenant-` ensures that no tenant has the same directory as a
+    /// session.
     fn tenant_root(&self, tenant: &str) -> PathBuf {
         if tenant == Principal::local().tenant() {
             self.root.clone()

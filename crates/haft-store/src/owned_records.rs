@@ -31,8 +31,16 @@ pub(crate) fn read_owned<T>(
     Ok(owned)
 }
 
-/// Returns true if the error concerns only one file, so that haft can still read the others. The first two kinds are
-/// errors of a parser.
+/// Returns what was read; `None` if only this file cannot be read.
+pub(crate) fn unless_damaged<T>(read: io::Result<T>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if concerns_one_file(&error) => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+/// Returns true if the error concerns only one file, so that haft can still read the others. `InvalidData` and
+/// `UnexpectedEof` come from the parser.
 fn concerns_one_file(error: &io::Error) -> bool {
     use io::ErrorKind::{InvalidData, IsADirectory, PermissionDenied, UnexpectedEof};
     matches!(error.kind(), InvalidData | UnexpectedEof | PermissionDenied | IsADirectory)

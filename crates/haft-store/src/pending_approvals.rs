@@ -1,5 +1,5 @@
-//! The approval requests of the server that wait for an answer: one small file for each response, so that a starting
-//! server need not read all responses.
+//! The server's pending approval requests: one small file for each response, so that a server need not read all
+//! responses when it starts.
 
 use std::io;
 use std::path::PathBuf;
@@ -55,12 +55,12 @@ impl PendingApprovalRecord {
     }
 }
 
-/// Returns the time at which a request that waits from `since_ms` on expires.
+/// Returns the expiry time of a request that has waited since `since_ms`.
 pub fn expires_ms(since_ms: u64, lifetime: Duration) -> u64 {
     since_ms.saturating_add(u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The files of all approval requests that wait.
+/// The files of all pending approval requests.
 #[derive(Debug, Clone)]
 pub struct PendingApprovalStore {
     directory: PathBuf,
@@ -85,7 +85,7 @@ impl PendingApprovalStore {
         }
     }
 
-    /// Returns all requests that wait. Skips files that cannot be read.
+    /// Returns all pending requests. Skips files that cannot be read.
     pub fn all(&self) -> Vec<PendingApprovalRecord> {
         let read = |entry: std::fs::DirEntry| serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok();
         sweep::entries(&self.directory).filter_map(read).collect()

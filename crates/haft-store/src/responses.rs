@@ -3,9 +3,10 @@
 //! The first line of a file is the record. The stream events of a background response follow, one in each line, so that
 //! a reader of the record need not read them, and a reader of the events need not keep them in memory.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use haft_core::home::Home;
 use haft_core::principal::Principal;
@@ -14,7 +15,7 @@ use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::owned_records::{OwnedRecords, read_owned};
+use crate::owned_records::{OwnedRecords, read_owned, unless_damaged};
 use crate::sweep;
 use crate::tenant::directory_of;
 
@@ -144,6 +145,40 @@ impl EncodedResponse {
     }
 }
 
+/// The fields of a record that are needed to sort it into a list.
+#[derive(Deserialize)]
+struct RecordHead<'a> {
+    version: u32,
+    #[serde(borrow)]
+    subject: Cow<'a, str>,
+    created_ms: u64,
+}
+
+/// The part of a list that a caller asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResponseListQuery<'a> {
+    /// The id of the entry before the page; `None` for the first page.
+    pub after: Option<&'a str>,
+    /// The maximum number of records.
+    pub limit: usize,
+    pub order: ListOrder,
+}
+
+/// The order of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListOrder {
+    NewestFirst,
+    OldestFirst,
+}
+
+/// A page of stored responses.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ResponsePage {
+    pub records: Vec<ResponseRecord>,
+    /// True if the list has further responses after this page.
+    pub has_more: bool,
+}
+
 /// A response that must be finished, even by another process after a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnfinishedResponse {
@@ -223,13 +258,7 @@ impl ResponseStore {
     /// Reads the record of a response, and returns the open file after it.
     fn open(&self, owner: &Principal, id: &str) -> io::Result<Option<(ResponseRecord, BufReader<File>)>> {
         let Some(path) = self.path(owner, id) else { return Ok(None) };
-        let mut file = match File::open(&path) {
-            Ok(file) => BufReader::new(file),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut line = Vec::new();
-        file.read_until(b'\n', &mut line)?;
+        let Some((line, file)) = open_line(&path)? else { return Ok(None) };
         let record: ResponseRecord = serde_json::from_slice(&line)?;
         let is_own = record.version == VERSION && record.subject == owner.subject();
         Ok(is_own.then_some((record, file)))
@@ -269,11 +298,43 @@ impl ResponseStore {
         }
     }
 
-    /// Returns all responses of a subject, the newest first. Skips files that cannot be read.
-    pub fn list(&self, owner: &Principal) -> io::Result<Vec<ResponseRecord>> {
-        let mut found = self.owned(owner, |record| record)?.records;
-        found.sort_by(|one, other| (other.created_ms, &other.id).cmp(&(one.created_ms, &one.id)));
-        Ok(found)
+    /// Returns a page of the responses of a subject; `None` if the list has no entry `after`. Skips files that cannot
+    /// be read. Reads only the records of the page, because all records of a tenant may not fit into memory.
+    pub fn list(&self, owner: &Principal, query: &ResponseListQuery<'_>) -> io::Result<Option<ResponsePage>> {
+        let mut keys = self.list_keys(owner)?;
+        keys.sort_unstable();
+        match query.order {
+            ListOrder::NewestFirst => keys.reverse(),
+            ListOrder::OldestFirst => {}
+        }
+        let start = match query.after {
+            None => Some(0),
+            Some(after) => keys.iter().position(|(_, id)| id == after).map(|place| place + 1),
+        };
+        start.map(|start| self.page(owner, &keys[start..], query.limit)).transpose()
+    }
+
+    /// Returns the creation times and the ids of the responses of a subject.
+    fn list_keys(&self, owner: &Principal) -> io::Result<Vec<(u64, String)>> {
+        let key = |id: &str| {
+            let Some((line, _)) = self.path(owner, id).map(|path| open_line(&path)).transpose()?.flatten()
+            else {
+                return Ok(None);
+            };
+            let head: RecordHead<'_> = serde_json::from_slice(&line)?;
+            let is_own = head.version == VERSION && head.subject == owner.subject();
+            Ok(is_own.then(|| (head.created_ms, id.to_owned())))
+        };
+        read_owned(&self.root.join(directory_of(owner.tenant())), key).map(|owned| owned.records)
+    }
+
+    fn page(&self, owner: &Principal, keys: &[(u64, String)], limit: usize) -> io::Result<ResponsePage> {
+        let (mut records, mut read) = (Vec::new(), 0);
+        while records.len() < limit && read < keys.len() {
+            records.extend(unless_damaged(self.get(owner, &keys[read].1))?.flatten());
+            read += 1;
+        }
+        Ok(ResponsePage { records, has_more: read < keys.len() })
     }
 
     /// Reads the responses of a subject, and keeps only the part of each response that the caller needs, because all
@@ -297,21 +358,35 @@ impl ResponseStore {
     }
 }
 
+/// Returns the first line of a file, and the open file after it; `None` if there is no such file.
+fn open_line(path: &Path) -> io::Result<Option<(Vec<u8>, BufReader<File>)>> {
+    let mut file = match File::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut line = Vec::new();
+    file.read_until(b'\n', &mut line)?;
+    Ok(Some((line, file)))
+}
+
 /// The stream events of a stored response, read from its open file. A reader gets all events even if the response is
 /// deleted meanwhile.
 #[derive(Debug)]
 pub struct StoredEvents(BufReader<File>);
 
 impl StoredEvents {
-    /// Reads the next events, at most `events_max`; none after the last one.
-    pub fn next(&mut self, events_max: usize) -> io::Result<Vec<String>> {
-        let mut events = Vec::new();
-        while events.len() < events_max {
+    /// Reads the next events: at most `events_max`, and none after the one that reaches `bytes_enough` bytes. Returns no
+    /// events after the last one.
+    pub fn next(&mut self, events_max: usize, bytes_enough: usize) -> io::Result<Vec<String>> {
+        let (mut events, mut bytes) = (Vec::new(), 0);
+        while events.len() < events_max && bytes < bytes_enough {
             let mut line = String::new();
             if self.0.read_line(&mut line)? == 0 {
                 break;
             }
             line.truncate(line.trim_end_matches('\n').len());
+            bytes += line.len();
             events.push(line);
         }
         Ok(events)
@@ -357,6 +432,14 @@ pub(crate) mod tests {
             request_digest: None,
             workspace: None,
         }
+    }
+
+    /// Returns the ids of all responses of an owner, the newest first.
+    pub(crate) fn listed(store: &ResponseStore, owner: &Principal) -> io::Result<Vec<String>> {
+        let query = ResponseListQuery { after: None, limit: usize::MAX, order: ListOrder::NewestFirst };
+        let page = store.list(owner, &query)?.unwrap();
+        assert!(!page.has_more);
+        Ok(page.records.into_iter().map(|record| record.id).collect())
     }
 
     #[test]
@@ -437,12 +520,61 @@ pub(crate) mod tests {
         for other in [Principal::new("acme", "bert", "k"), Principal::new("other", "anna", "k")] {
             assert_eq!(store.get(&other, "resp_1").unwrap(), None);
             assert!(!store.delete(&other, "resp_1").unwrap());
-            assert_eq!(store.list(&other).unwrap(), []);
+            assert_eq!(listed(&store, &other).unwrap(), [""; 0]);
         }
-        let ids: Vec<String> = store.list(&anna).unwrap().into_iter().map(|one| one.id).collect();
-        assert_eq!(ids, ["resp_2", "resp_1"]);
+        assert_eq!(listed(&store, &anna).unwrap(), ["resp_2", "resp_1"]);
         assert!(store.delete(&anna, "resp_1").unwrap());
         assert!(!store.delete(&anna, "resp_1").unwrap());
+    }
+
+    #[test]
+    fn pages_of_a_list_contain_every_response_exactly_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ResponseStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k");
+        // Two responses of the same millisecond are sorted by their ids.
+        for (number, created_ms) in [(1, 10), (2, 20), (3, 20), (4, 5)] {
+            put(&store, &anna, (&format!("resp_{number}"), "r"), created_ms);
+        }
+        let page = |after: Option<&str>, order| {
+            let found = store.list(&anna, &ResponseListQuery { after, limit: 3, order }).unwrap()?;
+            Some((found.records.into_iter().map(|one| one.id).collect::<Vec<_>>(), found.has_more))
+        };
+        let ids = |numbers: &[u8]| numbers.iter().map(|number| format!("resp_{number}")).collect::<Vec<_>>();
+        let (newest, oldest) = (ListOrder::NewestFirst, ListOrder::OldestFirst);
+        assert_eq!(page(None, newest), Some((ids(&[3, 2, 1]), true)));
+        assert_eq!(page(Some("resp_1"), newest), Some((ids(&[4]), false)));
+        assert_eq!(page(None, oldest), Some((ids(&[4, 1, 2]), true)));
+        assert_eq!(page(Some("resp_2"), oldest), Some((ids(&[3]), false)));
+        assert_eq!(page(Some("resp_3"), oldest), Some((Vec::new(), false)));
+        assert_eq!(page(Some("resp_9"), newest), None);
+    }
+
+    #[test]
+    fn list_reads_only_the_records_of_its_page() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let (store, anna) = (ResponseStore::of(&home), Principal::new("acme", "anna", "k"));
+        put(&store, &anna, ("resp_1", "r"), 1);
+        put(&store, &anna, ("resp_3", "r"), 3);
+        // The list can sort this record, but not read it.
+        let head = json!({"version": VERSION, "subject": "anna", "created_ms": 2}).to_string();
+        std::fs::write(home.data().join("responses/acme/resp_2.json"), head).unwrap();
+        let page = |limit: usize| {
+            let query = ResponseListQuery { after: None, limit, order: ListOrder::NewestFirst };
+            let found = store.list(&anna, &query).unwrap().unwrap();
+            (found.records.into_iter().map(|one| one.id).collect::<Vec<_>>(), found.has_more)
+        };
+        assert_eq!(
+            page(1),
+            (vec!["resp_3".into()], true),
+            "the first page contains only the newest response"
+        );
+        assert_eq!(
+            page(2),
+            (vec!["resp_3".into(), "resp_1".into()], false),
+            "a damaged record leaves no gap"
+        );
     }
 
     #[test]
@@ -460,20 +592,20 @@ pub(crate) mod tests {
             let (record, mut stored) = store.get_with_events(&anna, "resp_1").unwrap().unwrap();
             assert!(record.has_events && record.response["id"] == "resp_1");
             stored.skip(1).unwrap();
-            assert_eq!(stored.next(2).unwrap(), events[1..3]);
+            assert_eq!(stored.next(2, usize::MAX).unwrap(), events[1..3]);
             assert!(store.expire_approvals(&anna, "resp_1", |messages| messages).unwrap());
             assert_eq!(
-                stored.next(9).unwrap(),
+                stored.next(9, usize::MAX).unwrap(),
                 events[3..],
                 "open events stay readable after the file is replaced"
             );
-            assert_eq!(stored.next(9).unwrap(), [""; 0]);
+            assert_eq!(stored.next(9, usize::MAX).unwrap(), [""; 0]);
             stored.skip(1).unwrap();
         }
         put(&store, &anna, ("resp_1", "r"), 1);
         assert!(store.expire_approvals(&anna, "resp_1", |messages| messages).unwrap());
         let (record, mut stored) = store.get_with_events(&anna, "resp_1").unwrap().unwrap();
-        assert_eq!((record.has_events, stored.next(9).unwrap()), (false, Vec::new()));
+        assert_eq!((record.has_events, stored.next(9, usize::MAX).unwrap()), (false, Vec::new()));
     }
 
     #[test]
@@ -494,16 +626,16 @@ pub(crate) mod tests {
         let home = Home::at(directory.path());
         let store = ResponseStore::of(&home);
         let anna = Principal::new("acme", "anna", "k");
-        assert_eq!(store.list(&anna).unwrap(), []);
+        assert_eq!(listed(&store, &anna).unwrap(), [""; 0]);
         put(&store, &anna, ("resp_1", "r"), 1);
         let damaged = home.data().join("responses/acme/resp_2.json");
         for text in ["{", "", "null"] {
             std::fs::write(&damaged, text).unwrap();
-            assert_eq!(store.list(&anna).unwrap().len(), 1, "{text}");
+            assert_eq!(listed(&store, &anna).unwrap(), ["resp_1"], "{text}");
             assert_eq!(store.owned(&anna, |_| ()).unwrap().unreadable, std::slice::from_ref(&damaged));
         }
         set_mode(damaged.parent().unwrap(), 0o000);
-        assert!(without_capabilities(|| store.list(&anna)).is_err());
+        assert!(without_capabilities(|| listed(&store, &anna)).is_err());
         set_mode(damaged.parent().unwrap(), 0o700);
     }
 }

@@ -29,14 +29,14 @@ const SWEPT: [(&str, StoredKind); 3] = [
     ("events", StoredKind::Events),
 ];
 
-/// The time after its last change for which a file is kept, even if the files of the tenant exceed the limits of number
-/// and size. A client is likely to continue from a response of the last hour.
+/// The minimum time that a file is kept after its last change, even if the tenant exceeds its limits on number and
+/// size. A client is likely to continue from a response of the last hour.
 const RECENT: Duration = Duration::from_hours(1);
 
 /// The limits for the stored responses, conversations and event logs of each tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RetentionLimits {
-    /// The time after the last change for which a file is kept.
+    /// The time that a file is kept after its last change.
     pub keep: Duration,
     /// The maximum number of responses.
     pub responses_max: u64,
@@ -96,8 +96,9 @@ impl TenantData {
     /// Measures the disk space of each tenant, by the name of its directory: responses, conversations, event logs,
     /// sessions, blobs, tool outputs and workspaces with their `/tmp`.
     ///
-    /// A command can make a directory unreadable to hide its size. Such a workspace counts `workspace_bytes_max`, which
-    /// the server enforces for each workspace. If it counted more, one subject could block the whole tenant.
+    /// A command can make a directory unreadable to hide its size. Such a workspace counts as `workspace_bytes_max`
+    /// bytes, the limit that the server enforces for each workspace. If it counted more, one subject could block the
+    /// whole tenant.
     pub fn measure(&self, workspace_bytes_max: u64) -> HashMap<String, u64> {
         let measure = |tenant: String| {
             let bytes = self.stored_bytes(&tenant);
@@ -170,13 +171,13 @@ pub fn measured_name(tenant: &str) -> String {
     directory_of(tenant)
 }
 
-/// Returns the free share of the file system of a directory, in percent of its size.
+/// Returns the percentage of free space on the file system that contains a directory.
 pub fn free_percent(directory: &Path) -> std::io::Result<u64> {
     let stat = rustix::fs::statvfs(directory)?;
     Ok(stat.f_bavail.saturating_mul(100).checked_div(stat.f_blocks).unwrap_or(100))
 }
 
-/// Returns true for the event log of a run that works or is suspended. The run needs its log when it continues.
+/// Returns true for the event log of an active or suspended run. The run needs its log when it continues.
 fn is_of_unfinished(log: &Path, sessions: &SessionStore) -> bool {
     let run = log.file_stem().and_then(|name| uuid::Uuid::parse_str(name.to_str()?).ok());
     run.is_some_and(|run| sessions.is_unfinished(SessionId(run.as_u128())))
@@ -273,15 +274,19 @@ mod tests {
         responses.begin(&open).unwrap();
         assert!(data.measure(0)["acme"] > 20_000, "{:?}", data.measure(0));
         data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now());
-        assert_eq!(responses.list(&anna).unwrap().len(), 2, "files of the last hour are kept");
+        assert_eq!(
+            responses::tests::listed(&responses, &anna).unwrap().len(),
+            2,
+            "files of the last hour are kept"
+        );
         data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now() + 2 * HOUR);
-        let left: Vec<String> = responses.list(&anna).unwrap().into_iter().map(|one| one.id).collect();
+        let left = responses::tests::listed(&responses, &anna).unwrap();
         assert_eq!(left, ["resp_open"]);
         let events = |run: &str| home.data().join(format!("events/acme/{run}.jsonl")).exists();
         assert!(events("run-open") && !events("run-old"));
     }
     #[test]
-    fn unmeasurable_workspace_counts_as_one_of_the_maximum_size() {
+    fn unmeasurable_workspace_counts_as_the_maximum_size() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let (data, store) = (TenantData::of(&home), WorkspaceStore::of(&home));

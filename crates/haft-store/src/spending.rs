@@ -1,4 +1,5 @@
-//! The cost of keys that have a cost limit: one small file for each key, with the sum of the current month.
+//! The amounts spent with API keys that have a cost limit: one small file for each key, with the total of the current
+//! month.
 
 use std::io;
 use std::path::PathBuf;
@@ -104,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_files_and_key_ids_that_leave_the_directory_are_errors() {
+    fn damaged_spending_file_or_unsafe_key_id_is_an_error() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
         let store = SpendingStore::of(&home);

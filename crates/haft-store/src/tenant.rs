@@ -1,4 +1,4 @@
-//! Returns the directory name of a tenant.
+//! The directory names of tenants.
 
 use haft_core::digest::Digest;
 

@@ -11,10 +11,10 @@ use haft_core::home::Home;
 use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 
-/// The definitions of all sources, by the key of the source.
+/// The digests of all tool sources, such as MCP servers, by source key.
 pub type SourceDigests = BTreeMap<String, SourceDigest>;
 
-/// The definitions of one source.
+/// The digests of one source's tool definitions and instructions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceDigest {
     /// The digests of the definitions, by tool.

@@ -19,8 +19,8 @@ use crate::sweep::SweepPace;
 ///
 /// A command can take away our permissions for its directories, and it can nest them so deep that their paths are too
 /// long for the system and that we cannot have all of them open. So this function restores the permissions, and moves
-/// each nested directory to the top before it removes it. It opens directories without following links: a server of
-/// the owner may still run, and it could put a link to another directory in the place of its own.
+/// each nested directory to the top before it removes it. It opens directories without following links, because a
+/// server that the owner started may still run and could replace one of its directories by a link to another directory.
 pub(crate) fn remove_tree(path: &Path, pace: &mut SweepPace) -> io::Result<()> {
     let metadata = match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -54,8 +54,8 @@ struct TreeRemoval<'a> {
 }
 
 impl TreeRemoval<'_> {
-    /// Removes the files at the top, and the directories at the top with their files. The directories inside of these
-    /// are at the top afterwards.
+    /// Makes one pass: removes the files in the top directory, and the subdirectories with their files. Moves
+    /// directories inside those subdirectories to the top, for the next pass.
     fn empty_top(&mut self) {
         for entry in self.entries(Dir::read_from(&self.top)) {
             if is_directory(&self.top, &entry) {
@@ -73,7 +73,8 @@ impl TreeRemoval<'_> {
         };
         for entry in self.entries(Dir::read_from(&directory)) {
             let done = if is_directory(&directory, &entry) {
-                // The system refuses to move a directory that we may not write, and opening it sets its permissions.
+                // Open the directory first, which restores our permissions: the system refuses to move a directory that
+                // we may not write.
                 let top = uuid::Uuid::new_v4().to_string();
                 open_directory(&directory, entry.file_name())
                     .and_then(|_| renameat(&directory, entry.file_name(), &self.top, top.as_str()))

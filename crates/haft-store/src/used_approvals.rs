@@ -1,4 +1,5 @@
-//! The marks of approvals that were used, for runs that are not stored: one small file for each approval.
+//! Marks for used approvals, so that no approval is used twice: one small file for each approval. They are needed for
+//! runs that are not stored.
 //!
 //! The name of a file is a keyed digest of the approval, and its content is the time until which the mark is needed. A
 //! file therefore says nothing about the run, the principal or the call.

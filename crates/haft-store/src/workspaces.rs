@@ -266,9 +266,7 @@ fn checked(id: &str) -> io::Result<&str> {
     if has_prefix && is_plain && id.len() <= 80 {
         return Ok(id);
     }
-    Err(io::Error::other(
-        "a workspace belongs to a conversation or a response, and the given id is not the id of either",
-    ))
+    Err(io::Error::other("the id of a workspace must be the id of a conversation or a response"))
 }
 
 /// Returns true if a workspace was used within this time. A use in the future counts as recent, because it means that

@@ -15,8 +15,8 @@ const FILE_BYTES_MAX: u64 = 64 << 20;
 /// The maximum wait for another process that is writing. A write takes microseconds, unless that process was stopped.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// The interval at which an append checks that the open file still has its name. Until then, lines go to the file that
-/// another process rotated, which readers read too.
+/// The interval at which an append checks that the open file still has its name. If another process has rotated the
+/// file, lines are appended to the rotated file until the check. Readers read that file too.
 const NAME_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of times that an append moves to the new file after a rotation.
@@ -57,6 +57,14 @@ struct OpenLineFile {
 pub(crate) struct LinePaths {
     pub(crate) current: PathBuf,
     pub(crate) old: PathBuf,
+}
+
+impl LinePaths {
+    /// Returns `NAME.jsonl` and, for the old file, `NAME.1.jsonl` in a directory.
+    pub(crate) fn rotated(directory: &Path, name: &str) -> Self {
+        let file = |extension: &str| directory.join(format!("{name}.{extension}"));
+        Self { current: file("jsonl"), old: file("1.jsonl") }
+    }
 }
 
 /// Changes the lines of both files while no process appends. Processes that have the file open then open the new one.
@@ -126,6 +134,11 @@ impl LineFile {
         Err(io::Error::other(
             "haft could not append to the log file, because other processes kept rotating the file",
         ))
+    }
+
+    /// Returns the open file, to sync it without a lock; `None` if nothing was appended.
+    pub(crate) fn to_sync(&self) -> Option<File> {
+        self.open.as_ref()?.file.try_clone().ok()
     }
 
     /// Returns false if another process has rotated or removed the file.

@@ -115,7 +115,7 @@ pub(super) fn event_lines(epoch: Epoch, events: &[Arc<EventEnvelope>]) -> io::Re
 /// end was missing. This is correct, because the append of that writer never succeeded.
 pub(super) const LINE_BREAK: &[u8] = b"#\n";
 
-/// Returns the line of a claim. `after` is the last number of events that could not be stored.
+/// Returns the line of a claim. `after` is the highest number that an unstored event may have.
 pub(super) fn claim_lines(epoch: Epoch, after: Option<u64>) -> Vec<u8> {
     let after = after.map(|after| format!(",\"after\":{after}")).unwrap_or_default();
     let claim = format!("{{\"claim\":{}{after}}}\n", epoch.0);

@@ -328,7 +328,7 @@ fn model_finished(session: u128, failure: Option<ModelErrorKind>) -> Event {
 /// A turn needs fewer writes if its records wait for the next input. Two kinds of lines must not wait: an input, and a
 /// record that no input follows at once.
 #[tokio::test]
-async fn only_records_before_an_input_wait_for_the_next_write() {
+async fn only_records_directly_before_an_input_are_deferred() {
     on_all(async |store| {
         let key = key("local", 1);
         let journal = store.create(&key, opened(1, &Principal::local())).await.unwrap();

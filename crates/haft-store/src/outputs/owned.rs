@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn deletion_of_a_principal_removes_its_outputs_of_calls_outside_of_runs() {
+    fn deletion_of_a_principal_removes_outputs_of_its_calls_outside_runs() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         let (anna, bert) = (Principal::new("acme", "anna", "k"), Principal::new("acme", "bert", "k"));

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::PrincipalData;
 use crate::accounting::FileAccounting;
 use crate::accounting::line_file::{self, LinePaths};
+use crate::call_journal;
 
 impl PrincipalData {
     /// Returns the files in which lines name the principal.
@@ -16,16 +17,18 @@ impl PrincipalData {
         let mut all = self.logs();
         let accounting = FileAccounting::of(&self.home).paths_of(&self.owner);
         all.extend(accounting.into_iter().map(|paths| ("accounting.jsonl", paths)));
+        all.push(("gateway-calls.jsonl", self.call_journal()));
         all
     }
 
     fn logs(&self) -> Vec<(&'static str, LinePaths)> {
-        let data = self.home.data();
-        let rotated = |name: &str| LinePaths {
-            current: data.join(format!("{name}.jsonl")),
-            old: data.join(format!("{name}.1.jsonl")),
-        };
+        let rotated = |name: &str| LinePaths::rotated(&self.home.data(), name);
         vec![("access.jsonl", rotated("access")), ("audit.jsonl", rotated("audit"))]
+    }
+
+    /// Returns the journal of gateway calls. Its lines contain arguments, so a deletion removes the lines.
+    fn call_journal(&self) -> LinePaths {
+        LinePaths::rotated(&self.home.data(), call_journal::FILE_NAME)
     }
 
     pub(super) fn own_lines(&self, paths: &LinePaths) -> io::Result<String> {
@@ -66,12 +69,17 @@ impl PrincipalData {
         Ok(ids)
     }
 
+    /// Replaces the name of the principal in logs and usage records, and removes its lines from the journal of calls.
     pub(super) fn rename_lines(&self, pseudonym: &str) -> io::Result<()> {
         let owner = self.owner.to_string();
         let renamed = |line: &str| match NamedLine::of(line, &owner) {
             Some(named) => named.renamed(line, &owner, pseudonym),
             None => line.to_owned(),
         };
+        let others = |text: &str| {
+            text.split_inclusive('\n').filter(|line| NamedLine::of(line, &owner).is_none()).collect()
+        };
+        line_file::rewrite(&self.call_journal(), others)?;
         let all = |text: &str| text.split_inclusive('\n').map(renamed).collect();
         self.line_files().iter().try_for_each(|(_, paths)| line_file::rewrite(paths, all))
     }

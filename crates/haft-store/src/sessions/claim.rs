@@ -199,9 +199,9 @@ impl FileClaim {
     }
 }
 
-/// Reads a session, and returns the newest epoch and the size of the lines that were read. With a nonce, reads up to
-/// the claim with this nonce, which is not part of the history. If another claim is valid instead, returns its newer
-/// epoch.
+/// Reads a session. Returns its history, the newest epoch, and the size of the lines that were read. With a nonce,
+/// stops at the claim with this nonce, which is not part of the history. If the session has no valid claim with this
+/// nonce, another process has claimed it, so this function returns a newer epoch.
 fn read(
     id: SessionId,
     mut file: &File,

@@ -137,7 +137,7 @@ impl SessionHistory {
         self.session
     }
 
-    /// Returns the approvals of calls that were allowed before the process ended and have not ended yet.
+    /// Returns the approvals of calls that were allowed but have no recorded end, because the process ended first.
     pub fn allowed(&self) -> Vec<ApprovalId> {
         let place = |turn: u32| RunPosition { turn, ..RunPosition::first(self.session) };
         self.allowed.iter().map(|(turn, call)| ApprovalId::of_call(place(*turn), call)).collect()

@@ -97,8 +97,8 @@ impl SessionStore {
         Self { root: home.data().join("sessions"), limits, batch: None }
     }
 
-    /// Syncs the journals of ended runs together. A crash of the machine may lose the ends of the runs of the last
-    /// second, but never a mutating call.
+    /// Syncs the journals of ended runs together. If the machine crashes, the final records of runs that ended in the
+    /// last second may be lost, but never the record of a mutating call.
     #[must_use]
     pub fn batching(self, batch: SyncBatch) -> Self {
         Self { batch: Some(batch), ..self }
@@ -113,7 +113,7 @@ impl SessionStore {
         Self { root: self.tenants_root().join(directory_of(tenant)), ..self.clone() }
     }
 
-    /// Returns the sessions in the directory of a tenant other than the local user, by the name of the directory.
+    /// Returns the sessions of the tenant whose directory has this name. The local user has no such directory.
     pub(crate) fn in_directory(&self, name: &str) -> Self {
         Self { root: self.tenants_root().join(name), ..self.clone() }
     }
@@ -400,8 +400,8 @@ fn id_of(path: &Path) -> Option<SessionId> {
     uuid::Uuid::parse_str(name).ok().filter(|_| is_session).map(|id| SessionId(id.as_u128()))
 }
 
-/// Refuses a file that was removed while this process waited for its lock, as by a deletion of the principal's data. The
-/// run would otherwise continue, and no later deletion would find its journal.
+/// Refuses a file that was removed while this process waited for its lock, for example because the principal's data was
+/// deleted. Otherwise the run would continue, and no later deletion would find its journal.
 fn check_linked(file: &File, id: SessionId) -> Result<(), SessionError> {
     if file.metadata()?.nlink() > 0 { Ok(()) } else { Err(SessionError::NotFound { id: id.to_string() }) }
 }

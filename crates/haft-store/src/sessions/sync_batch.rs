@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The time for which a batch collects the journals of ended runs before it syncs them. A crash of the machine within
-/// this time may lose the ends of these runs.
+/// The time for which a batch collects the journals of ended runs before it syncs them. If the machine crashes within
+/// this time, the final records of these runs may be lost.
 const BATCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The maximum number of journals in a batch. The batch is synced early when it is full.

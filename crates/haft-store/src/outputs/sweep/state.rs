@@ -11,8 +11,8 @@ use super::OutputFile;
 use super::walk::WalkPosition;
 use crate::log_slots::slot_of;
 
-/// The file exists only between the steps of a sweep. It is not required: if it is missing or cannot be parsed, a pass
-/// starts from the beginning.
+/// The name of the state file, which exists only between the steps of a sweep. If it is missing or cannot be parsed, a
+/// pass starts from the beginning.
 const STATE_FILE: &str = ".sweep";
 const NEW_STATE_FILE: &str = ".sweep.new";
 
