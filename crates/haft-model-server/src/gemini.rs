@@ -236,7 +236,9 @@ fn response(reply: &ScriptedReply, parts: &[Value], finish: &Value) -> Value {
         | ScriptPart::Call(_)
         | ScriptPart::Cited(_) => None,
     });
-    let sources: Vec<&CitedText> = reply.step.say.iter().filter_map(cited).collect();
+    let sources = reply.step.say.iter().enumerate();
+    let sources: Vec<_> =
+        sources.filter_map(|(at, part)| Some((reply.text_before(at).len(), cited(part)?))).collect();
     if !sources.is_empty() && !finish.is_null() {
         candidate["groundingMetadata"] = grounding(&sources);
     }
@@ -269,14 +271,18 @@ fn cited(part: &ScriptPart) -> Option<&CitedText> {
     }
 }
 
-fn grounding(sources: &[&CitedText]) -> Value {
-    let chunks: Vec<_> =
-        sources.iter().map(|cited| json!({ "web": { "uri": cited.url, "title": cited.title } })).collect();
+/// Returns the citations of texts. Each text comes with its position in the reply, in bytes.
+fn grounding(sources: &[(usize, &CitedText)]) -> Value {
+    let chunks: Vec<_> = sources
+        .iter()
+        .map(|(_, cited)| json!({ "web": { "uri": cited.url, "title": cited.title } }))
+        .collect();
     let supports: Vec<_> = sources
         .iter()
         .enumerate()
-        .map(|(at, cited)| {
-            let segment = json!({ "startIndex": 0, "endIndex": cited.text.len(), "text": cited.text });
+        .map(|(at, (start, cited))| {
+            let end = start + cited.text.len();
+            let segment = json!({ "startIndex": start, "endIndex": end, "text": cited.text });
             json!({ "segment": segment, "groundingChunkIndices": [at] })
         })
         .collect();

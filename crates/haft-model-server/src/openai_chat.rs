@@ -58,13 +58,13 @@ impl ProviderApi for OpenAiChat {
     fn stream(&self, reply: &ScriptedReply) -> Vec<String> {
         let mut deltas = vec![json!({ "role": "assistant", "content": "", "refusal": null })];
         let mut calls = 0;
-        for part in &reply.step.say {
+        for (at, part) in reply.step.say.iter().enumerate() {
             match part {
                 ScriptPart::Text(text) => deltas.extend(pieces(reply, "content", text)),
                 ScriptPart::Json(value) => deltas.extend(pieces(reply, "content", &value.to_string())),
                 ScriptPart::Cited(cited) => {
                     deltas.extend(pieces(reply, "content", &cited.text));
-                    deltas.push(json!({ "annotations": [citation(cited)] }));
+                    deltas.push(json!({ "annotations": [citation(reply, at, cited)] }));
                 }
                 ScriptPart::Refusal(text) => deltas.extend(pieces(reply, "refusal", text)),
                 ScriptPart::Reasoning(reasoning) => deltas.extend(reasoning_deltas(reply, reasoning)),
@@ -215,13 +215,13 @@ fn envelope(reply: &ScriptedReply, object: &str) -> Value {
 fn message(reply: &ScriptedReply) -> Value {
     let (mut text, mut refusal, mut thought) = (String::new(), String::new(), String::new());
     let (mut details, mut calls, mut annotations) = (Vec::new(), Vec::new(), Vec::new());
-    for part in &reply.step.say {
+    for (at, part) in reply.step.say.iter().enumerate() {
         match part {
             ScriptPart::Text(more) => text.push_str(more),
             ScriptPart::Json(value) => text.push_str(&value.to_string()),
             ScriptPart::Cited(cited) => {
                 text.push_str(&cited.text);
-                annotations.push(citation(cited));
+                annotations.push(citation(reply, at, cited));
             }
             ScriptPart::Refusal(more) => refusal.push_str(more),
             ScriptPart::Reasoning(reasoning) => {
@@ -251,9 +251,11 @@ fn message(reply: &ScriptedReply) -> Value {
     message
 }
 
-fn citation(cited: &CitedText) -> Value {
-    let source =
-        json!({ "url": cited.url, "title": cited.title, "start_index": 0, "end_index": cited.text.len() });
+/// Returns the citation of the part at `at`. The API counts positions in characters of the whole message.
+fn citation(reply: &ScriptedReply, at: usize, cited: &CitedText) -> Value {
+    let start = reply.text_before(at).chars().count();
+    let end = start + cited.text.chars().count();
+    let source = json!({ "url": cited.url, "title": cited.title, "start_index": start, "end_index": end });
     json!({ "type": "url_citation", "url_citation": source })
 }
 

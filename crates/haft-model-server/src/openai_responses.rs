@@ -307,7 +307,8 @@ fn item(reply: &ScriptedReply, at: usize, part: &ScriptPart, status: &str) -> Va
         }
         ScriptPart::Refusal(text) => message(json!({ "type": "refusal", "refusal": text })),
         ScriptPart::Reasoning(part) => {
-            reasoning(json!([{ "type": "summary_text", "text": part.text }]), part.state.as_ref())
+            let paragraphs = part.paragraphs().map(|text| json!({ "type": "summary_text", "text": text }));
+            reasoning(paragraphs.collect(), part.state.as_ref())
         }
         ScriptPart::Redacted(state) => reasoning(json!([]), Some(state)),
         ScriptPart::Call(call) if searches(reply, &call.name) => json!({
@@ -335,7 +336,8 @@ pub(crate) fn searches(reply: &ScriptedReply, name: &str) -> bool {
 
 pub(crate) fn citation(cited: &CitedText) -> Value {
     json!({
-        "type": "url_citation", "url": cited.url, "title": cited.title, "start_index": 0, "end_index": cited.text.len(),
+        "type": "url_citation", "url": cited.url, "title": cited.title, "start_index": 0,
+        "end_index": cited.text.chars().count(),
     })
 }
 

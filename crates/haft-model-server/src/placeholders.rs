@@ -10,8 +10,9 @@ const OPEN: &str = "{{word ";
 const CLOSE: &str = "}}";
 
 /// Returns the step with its `{{word PREFIX}}` placeholders replaced by the first word that starts with the prefix. In
-/// call arguments the word comes from the last tool result, or from the last user message if there is none, with one
-/// placeholder per string. In text, it comes from the system prompt. A placeholder without a match stays unchanged.
+/// call arguments, the word comes from the last tool result, or from the last user message if there is no tool result;
+/// each string may contain one placeholder. In text, the word comes from the system prompt. A placeholder without a
+/// match stays unchanged.
 pub(crate) fn recalled(step: &ScriptStep, asked: &ParsedRequest) -> ScriptStep {
     let talk = &asked.talk;
     let latest = talk.tool_results.last().unwrap_or(&talk.last_user);

@@ -50,7 +50,10 @@ fn item_events(reply: &ScriptedReply, part: &ScriptPart, item: &Value) -> Vec<Va
             events
         }
         ScriptPart::Refusal(text) => content_events(reply, item, "refusal", text),
-        ScriptPart::Reasoning(reasoning) => summary_events(reply, &reasoning.text),
+        ScriptPart::Reasoning(reasoning) => {
+            let paragraphs = reasoning.paragraphs().enumerate();
+            paragraphs.flat_map(|(at, text)| summary_events(reply, at, text)).collect()
+        }
         ScriptPart::Redacted(_) => Vec::new(),
         ScriptPart::Call(call) if searches(reply, &call.name) => Vec::new(),
         ScriptPart::Call(call) => argument_events(reply, &call.name, &call.text()),
@@ -92,7 +95,7 @@ fn content_events(reply: &ScriptedReply, item: &Value, kind: &str, text: &str) -
     events
 }
 
-fn summary_events(reply: &ScriptedReply, text: &str) -> Vec<Value> {
+fn summary_events(reply: &ScriptedReply, at: usize, text: &str) -> Vec<Value> {
     let part = |text: &str| json!({ "type": "summary_text", "text": text });
     let mut events = vec![json!({ "type": "response.reasoning_summary_part.added", "part": part("") })];
     let deltas = reply.deltas(text);
@@ -101,7 +104,7 @@ fn summary_events(reply: &ScriptedReply, text: &str) -> Vec<Value> {
     );
     events.push(json!({ "type": "response.reasoning_summary_text.done", "text": text }));
     events.push(json!({ "type": "response.reasoning_summary_part.done", "part": part(text) }));
-    events.into_iter().map(|event| merge(event, json!({ "summary_index": 0 }))).collect()
+    events.into_iter().map(|event| merge(event, json!({ "summary_index": at }))).collect()
 }
 
 fn argument_events(reply: &ScriptedReply, name: &str, text: &str) -> Vec<Value> {

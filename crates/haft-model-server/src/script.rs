@@ -105,6 +105,7 @@ pub struct CitedText {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ScriptReasoning {
+    /// The reasoning. The Responses API sends it as a summary, with one summary part for each paragraph.
     pub text: String,
     pub state: Option<String>,
 }
@@ -258,6 +259,13 @@ impl ScriptPart {
 
     pub fn reasoning(text: &str, state: &str) -> Self {
         Self::Reasoning(ScriptReasoning { text: text.to_owned(), state: Some(state.to_owned()) })
+    }
+}
+
+impl ScriptReasoning {
+    /// Returns the paragraphs, which an empty line separates.
+    pub(crate) fn paragraphs(&self) -> impl Iterator<Item = &str> {
+        self.text.split("\n\n")
     }
 }
 

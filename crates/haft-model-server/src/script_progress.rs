@@ -82,7 +82,7 @@ fn steps_for<'a>(script: &'a Script, asked: &ParsedRequest) -> (usize, &'a [Scri
     }
 }
 
-/// Returns the step for an attempt of a turn. Further attempts repeat the last step of the turn.
+/// Returns the step for an attempt at a turn. Further attempts repeat the last step of the turn.
 fn attempt(steps: &[ScriptStep], turn: usize, attempt: usize) -> Result<&ScriptStep, String> {
     let of_turn: Vec<&ScriptStep> =
         steps.iter().zip(turns(steps)).filter(|(_, of)| *of == turn).map(|(step, _)| step).collect();

@@ -105,7 +105,7 @@ impl ApiFormat {
 }
 
 impl ScriptedReply<'_> {
-    /// Returns the id of a call for which the script sets no id. The id is the same for each attempt of a turn.
+    /// Returns the id of a call for which the script sets no id. The id is the same for each attempt at a turn.
     pub(crate) fn call_id(&self, prefix: &str, index: usize) -> String {
         format!("{prefix}{}_{index}", self.turn)
     }
@@ -113,6 +113,20 @@ impl ScriptedReply<'_> {
     /// Converts the index of a call among all parts into its index among all calls.
     pub(crate) fn calls_before(&self, at: usize) -> usize {
         self.step.say.iter().take(at).filter(|part| matches!(part, ScriptPart::Call(_))).count()
+    }
+
+    /// Returns the text before a part, for formats that join all text into one.
+    pub(crate) fn text_before(&self, at: usize) -> String {
+        let text = |part: &ScriptPart| match part {
+            ScriptPart::Text(text) => text.clone(),
+            ScriptPart::Json(value) => value.to_string(),
+            ScriptPart::Cited(cited) => cited.text.clone(),
+            ScriptPart::Reasoning(_)
+            | ScriptPart::Redacted(_)
+            | ScriptPart::Call(_)
+            | ScriptPart::Refusal(_) => String::new(),
+        };
+        self.step.say.iter().take(at).map(text).collect()
     }
 
     pub(crate) fn deltas(&self, text: &str) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Measures the cost of encoding a turn, which must not grow with the conversation, except for copying the encoded
-//! bytes.
+//! Measures the cost of encoding one turn. Apart from copying the encoded bytes, this cost must not grow with the
+//! conversation.
 
 #![expect(
     clippy::unwrap_used,
@@ -24,7 +24,8 @@ use haft_models::openai_responses::OPENAI_RESPONSES;
 use haft_models::{EncodeMemo, ReplyDelivery, WireFormat};
 use serde_json::json;
 
-/// The maximum cost of encoding a late turn, relative to an early turn and without the cost of copying its bytes.
+/// The maximum ratio of the cost of a late turn to the cost of an early turn. The cost of copying the bytes of the late
+/// turn does not count.
 const RATIO_MAX: f64 = 1.3;
 
 const ROUNDS: usize = 100;
@@ -75,7 +76,8 @@ fn grown(turns: usize, tools: &Arc<[ModelTool]>) -> (ModelRequest, ModelRequest)
     (ModelRequest { conversation: before, ..after.clone() }, after)
 }
 
-/// Take the minimum of many measurements, because other load on the machine can only increase the time.
+/// The shortest times of many measurements. The minimum is used, because other load on the machine can only increase a
+/// time.
 #[derive(Clone, Copy)]
 struct MinimumTimes {
     turn: Duration,

@@ -1,4 +1,5 @@
-//! Reports the cost and timing of each attempt when it ends, whether it succeeds, fails or is cancelled.
+//! Reports the cost and timing of each attempt to get a model reply when the attempt ends, whether it succeeds, fails
+//! or is cancelled.
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl RunningAttempt {
         self.first_event.get_or_insert_with(|| self.began.elapsed());
         match event {
             ModelEvent::Usage(usage) => self.usage = Some(*usage),
-            ModelEvent::PartDelta { delta: PartDelta::Text(text), .. } => {
+            ModelEvent::PartDelta { delta: PartDelta::Text(text) | PartDelta::Summary(text), .. } => {
                 self.reply_bytes += text.len() as u64;
             }
             ModelEvent::Started { .. }

@@ -178,7 +178,7 @@ impl FittedRequest {
         }
     }
 
-    /// Lets the model decide if it calls a tool.
+    /// Replaces a forced tool call by a choice that lets the model decide whether to call a tool.
     fn free_tool_choice(&mut self) {
         let (choice, feature) = match &self.request.tool_choice {
             ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { must_call: MustCall::No, .. } => {
@@ -224,7 +224,8 @@ impl FittedRequest {
         );
     }
 
-    /// Limits the output tokens, and the context for which Ollama would reserve memory, to the sizes of the model.
+    /// Reduces the output limit, and for Ollama the context size, to the maximum of the model. Ollama would reserve
+    /// memory for a larger context.
     fn fit_sizes(&mut self, format: ModelApiFormat) {
         let sizes = model_data::sizes_of(&self.request.model);
         if let (Some(wanted), Some(most)) = (self.request.output_tokens_max, sizes.output_tokens)
@@ -319,11 +320,12 @@ fn level_name(effort: ReasoningEffort) -> &'static str {
     }
 }
 
-/// The first model versions that load tools by name after a search.
+/// The first model versions that can load tool definitions by name after a tool search.
 const CLAUDE_LOADS_TOOLS: (u32, u32) = (4, 5);
 const GPT_LOADS_TOOLS: (u32, u32) = (5, 4);
 
-/// Returns true if a model loads tools by name after a search. All other models get the definitions as text.
+/// Returns true if a model can load tool definitions by name after a tool search. All other models get the definitions
+/// of the found tools as text.
 pub fn loads_tools(format: ModelApiFormat, model: &str) -> bool {
     let is_from = |families: &[&str], first: (u32, u32)| {
         families.iter().filter_map(|family| version_after(model, family)).any(|version| version >= first)

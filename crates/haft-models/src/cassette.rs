@@ -27,10 +27,10 @@ pub use tape::Tape;
 
 /// The version that is written. Increase it when the stored types change, or when `normalize.rs` normalizes requests
 /// differently.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The oldest version that can be read. Version 2 named its lines differently and contained no journals; versions 2 and
-/// 3 used a different format for call events.
+/// 3 used a different format for call events; versions 2 to 4 contained no reasoning summaries.
 pub const VERSION_OLDEST: u32 = 2;
 
 /// The type of the first line in a recording.

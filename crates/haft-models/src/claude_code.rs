@@ -1,11 +1,12 @@
 //! Claude Code as a model: runs the `claude` command in print mode and resumes its session for each turn.
 //!
 //! The command is an agent itself. When a request offers tools, haft acts as an MCP server for the command, over its
-//! standard streams. A call ends the reply, and the next request passes the result to the same process. A permission
-//! prompt of the command becomes such a call too. This module does not start processes: the embedding program
-//! implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`, `control.rs`, `prompt.rs`, `reader.rs`
-//! and `resume.rs` are pure.
+//! standard streams. A call ends the reply, and the next request passes the result to the same process. Each use of one
+//! of the command's own tools becomes such a call too, because a hook asks haft first. This module does not start
+//! processes: the embedding program implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`,
+//! `control.rs`, `prompt.rs`, `reader.rs` and `resume.rs` are pure.
 
+mod allowed;
 mod command;
 mod control;
 mod process;
@@ -40,6 +41,10 @@ pub const RESUME_DELAY: Duration = Duration::from_secs(2);
 /// The maximum time that the `claude` process waits for the results of its calls. After this time haft ends the
 /// process, and the resumed session gets the results.
 pub const CALL_WAIT_MAX: Duration = Duration::from_mins(10);
+
+/// The time limit that Claude Code gets for an answer of haft's hook. It is longer than `CALL_WAIT_MAX`, because after
+/// the time limit Claude Code would decide itself.
+const PERMISSION_HOOK_TIMEOUT: Duration = Duration::from_hours(24);
 
 /// The namespace of calls that request permissions: `claude_code__Bash` requests permission for the command's own tool
 /// `Bash`.

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use haft_core::conversation::{Annotation, ModelApiFormat, WireIdentity};
+use haft_core::conversation::{Annotation, ModelApiFormat, UrlCitation, WireIdentity};
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
-use haft_core::model_reply::{CALLS_PER_REPLY_MAX, ModelReply, ReplyFold, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_reply::{CALLS_PER_REPLY_MAX, ReplyNote, StopReason, TokenUsage};
 use haft_core::tool::CallId;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -46,6 +46,8 @@ pub(crate) struct ReplyDraft {
     call_ids: HashSet<String>,
     flowing: Option<(TextChannel, usize)>,
     last_text: Option<usize>,
+    /// The text of the last text part, for a format that counts the positions of citations in bytes.
+    counted_text: Option<String>,
     stop: Option<StopReason>,
     started: bool,
     ended: bool,
@@ -63,10 +65,23 @@ impl ReplyDraft {
             call_ids: HashSet::new(),
             flowing: None,
             last_text: None,
+            counted_text: None,
             stop: None,
             started: false,
             ended: false,
         }
+    }
+
+    /// Keeps the text, so that [`chars_of`](Self::chars_of) can convert positions.
+    pub(crate) fn counting_bytes(self) -> Self {
+        Self { counted_text: Some(String::new()), ..self }
+    }
+
+    /// Converts a position in the last text part from bytes to characters.
+    pub(crate) fn chars_of(&self, bytes: u64) -> u64 {
+        let text = self.counted_text.as_deref().unwrap_or_default();
+        let end = usize::try_from(bytes).unwrap_or(usize::MAX);
+        text[..text.floor_char_boundary(end)].chars().count() as u64
     }
 
     pub(crate) fn decode_context(&self) -> &DecodeContext {
@@ -88,6 +103,7 @@ impl ReplyDraft {
         self.parts += 1;
         if part == PartStart::Text {
             self.last_text = Some(index);
+            self.counted_text.iter_mut().for_each(String::clear);
         }
         self.events.push(ModelEvent::PartStarted { index, part, mark });
         index
@@ -138,8 +154,23 @@ impl ReplyDraft {
 
     pub(crate) fn add(&mut self, index: usize, text: &str) {
         if !text.is_empty() && index != LEFT_OUT {
+            if self.last_text == Some(index) {
+                self.counted_text.iter_mut().for_each(|counted| counted.push_str(text));
+            }
             self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Text(text.to_owned()) });
         }
+    }
+
+    /// Appends text to a summary of the reasoning.
+    pub(crate) fn add_summary(&mut self, index: usize, text: &str) {
+        if !text.is_empty() {
+            self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::Summary(text.to_owned()) });
+        }
+    }
+
+    /// Begins the next paragraph of a summary.
+    pub(crate) fn break_summary(&mut self, index: usize) {
+        self.events.push(ModelEvent::PartDelta { index, delta: PartDelta::SummaryBreak });
     }
 
     pub(crate) fn annotate(&mut self, index: usize, annotation: Annotation) {
@@ -194,7 +225,7 @@ impl ReplyDraft {
         self.stop_flow_with(None);
     }
 
-    /// Ends the current text with a mark that arrived at its end.
+    /// Ends the current text part. `mark` is the identity that arrived at the end of the text, such as a signature.
     pub(crate) fn stop_flow_with(&mut self, mark: Option<WireIdentity>) {
         if let Some((_, index)) = self.flowing.take() {
             self.close(index, mark);
@@ -265,10 +296,10 @@ impl ReplyDraft {
         std::mem::take(&mut self.events)
     }
 
-    /// Ends the reply and returns it as a whole.
-    pub(crate) fn into_reply(mut self) -> ModelReply {
+    /// Ends the reply and returns all its events.
+    pub(crate) fn into_events(mut self) -> Vec<ModelEvent> {
         self.end();
-        ReplyFold::of(self.events)
+        self.events
     }
 
     pub(crate) fn mark(&self, id: Option<&str>, state: Option<&str>) -> Option<WireIdentity> {
@@ -279,7 +310,7 @@ impl ReplyDraft {
         })
     }
 
-    pub(crate) fn annotation(&self, json: &str, url: Option<&str>) -> Annotation {
-        Annotation { format: self.format, json: json.into(), url: url.map(str::to_owned) }
+    pub(crate) fn annotation(&self, json: &str, citations: Vec<UrlCitation>) -> Annotation {
+        Annotation { format: self.format, json: json.into(), citations }
     }
 }

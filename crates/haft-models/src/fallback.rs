@@ -21,7 +21,7 @@ pub struct FallbackProvider {
     circuits: Vec<ProviderCircuit>,
 }
 
-/// A model that haft asks, with the state of its provider.
+/// A model that haft asks, with the circuit of its provider.
 struct AskedModel<'a> {
     provider: &'a dyn ModelProvider,
     model: String,
@@ -79,7 +79,7 @@ impl FallbackProvider {
 }
 
 impl<'a> AskedModel<'a> {
-    /// Waits until the reply starts or fails, and records what this says about the provider.
+    /// Waits until the reply starts or fails, and records the outcome in the circuit of the provider.
     async fn ask(&self, request: &ModelRequest, cx: &ModelContext) -> StartedReply<'a> {
         let request = ModelRequest { model: self.model.clone(), ..request.clone() };
         let begun = StartedReply::of(self.provider.ask(request, cx)).await;

@@ -1,5 +1,6 @@
 //! Google's Gemini API, through `generateContent`.
 
+mod citations;
 mod request;
 mod response;
 mod stream;

@@ -1,4 +1,4 @@
-//! Writes JSON fields in call order. JSON that is already encoded is inserted byte for byte.
+//! Writes JSON fields in the order of the calls. JSON that is already encoded is inserted byte for byte.
 
 use serde::Serialize;
 

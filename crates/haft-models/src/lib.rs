@@ -38,6 +38,7 @@ mod stream;
 mod tool_blocks;
 pub mod tool_calling;
 pub mod unsupported_features;
+mod url_citation;
 pub mod wire;
 
 pub use encode_memo::{EncodeCounters, EncodeMemo};

@@ -7,7 +7,7 @@ mod stream;
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
-use haft_core::model_reply::ModelReply;
+use haft_core::model_event::ModelEvent;
 use haft_core::model_request::ModelRequest;
 
 use crate::encode_memo::EncodeMemo;
@@ -42,7 +42,11 @@ impl WireFormat for OpenaiChat {
         request::encode(self.0, request, delivery, memo)
     }
 
-    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+    fn decode_events(
+        &self,
+        body: &[u8],
+        decode_context: &DecodeContext,
+    ) -> Result<Vec<ModelEvent>, ModelError> {
         response::decode(body, decode_context)
     }
 

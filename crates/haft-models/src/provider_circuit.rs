@@ -1,7 +1,9 @@
-//! Skips a model provider that keeps failing, for a while, if a fallback model can answer instead.
+//! Circuit breakers: for a while, haft skips a model provider that keeps failing, if a fallback model can answer
+//! instead.
 //!
-//! [`CircuitState`] is the decision, without IO and with a passed-in clock. [`ProviderCircuits`] holds the states of all
-//! providers of a runtime; its runs share them, because a provider that fails for one run usually fails for all.
+//! [`CircuitState`] decides, without IO and with a passed-in clock. [`ProviderCircuits`] holds the states of all
+//! providers of a runtime. All runs share these states, because a provider that fails for one run usually fails for
+//! all.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,24 +20,25 @@ pub const SKIP_TIME: Duration = Duration::from_secs(30);
 /// The names of all states.
 pub const CIRCUIT_STATES: [&str; 3] = ["closed", "open", "trial"];
 
-/// The state of a provider.
+/// The circuit-breaker state of a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CircuitState {
-    /// haft asks the provider.
+    /// haft sends requests to the provider.
     Closed {
         /// The number of failed requests since the last answer.
         failures: u32,
     },
     /// haft skips the provider until this time.
     Open { until: Instant },
-    /// One request tries whether the provider works again. If the request is cancelled, this time allows another one.
+    /// One request tests whether the provider works again. If that request reports no outcome until this time, for
+    /// example because it was cancelled, haft allows another one.
     Trial { until: Instant },
 }
 
-/// The outcome of a request, as far as it says something about the provider.
+/// The outcome of a request, reduced to its meaning for the provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProviderOutcome {
-    /// The provider answered, also with an error that the request or the account caused.
+    /// The provider answered. An error that the request or the account caused is an answer too.
     Answered,
     /// The provider could not be reached, or failed.
     Failed,
@@ -44,7 +47,7 @@ pub enum ProviderOutcome {
 }
 
 impl ProviderOutcome {
-    /// Returns what an error says about the provider.
+    /// Returns the outcome of a request that failed with this error.
     pub fn of(kind: ModelErrorKind) -> Self {
         match kind {
             ModelErrorKind::Overloaded
@@ -68,7 +71,7 @@ impl ProviderOutcome {
     }
 }
 
-/// Selects whether a request goes to a provider.
+/// The decision whether haft sends a request to a provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     Ask,
@@ -76,7 +79,7 @@ pub enum Admission {
 }
 
 impl CircuitState {
-    /// Decides about the next request.
+    /// Decides whether haft sends the next request to the provider. Also returns the new state.
     pub fn admit(self, now: Instant) -> (Self, Admission) {
         match self {
             Self::Closed { .. } => (self, Admission::Ask),
@@ -92,7 +95,7 @@ impl CircuitState {
     pub fn after(self, outcome: ProviderOutcome, now: Instant) -> Self {
         let open = Self::Open { until: now + SKIP_TIME };
         match (outcome, self) {
-            // A request that began before haft skipped the provider must not make the pause longer.
+            // A request that began before haft skipped the provider must not extend the pause when it fails.
             (ProviderOutcome::Unknown, _) | (ProviderOutcome::Failed, Self::Open { .. }) => self,
             (ProviderOutcome::Answered, _) => Self::Closed { failures: 0 },
             (ProviderOutcome::Failed, Self::Closed { failures }) if failures + 1 < FAILURES_MAX => {
@@ -112,7 +115,7 @@ impl CircuitState {
     }
 }
 
-/// The state of one provider. Clones share it.
+/// The circuit breaker of one provider. Clones share its state.
 #[derive(Debug, Clone)]
 pub struct ProviderCircuit(Arc<Mutex<CircuitState>>);
 
@@ -140,17 +143,17 @@ impl ProviderCircuit {
     }
 }
 
-/// The maximum number of addresses whose states a runtime keeps while no run uses them.
+/// The maximum number of addresses that a runtime remembers although no run uses them.
 const UNUSED_MAX: usize = 1000;
 
-/// The providers of a runtime that have fallbacks or are fallbacks, by their configured names and base URLs. Clones
-/// share them.
+/// The circuit breakers of a runtime, by the configured name and the base URL of the provider. Only providers that have
+/// fallbacks or are fallbacks have one. Clones share the circuit breakers.
 #[derive(Debug, Clone, Default)]
 pub struct ProviderCircuits(Arc<Mutex<BTreeMap<(String, String), ProviderCircuit>>>);
 
 impl ProviderCircuits {
-    /// Returns the state of a provider at this base URL. Runs can use other addresses for the same provider, and a
-    /// server that fails says nothing about another one.
+    /// Returns the circuit breaker of a provider at this base URL. Each address has its own, because runs can use
+    /// different addresses for one provider, and a failing server says nothing about another server.
     pub fn of(&self, provider: &str, base_url: &str) -> ProviderCircuit {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= UNUSED_MAX {
@@ -159,13 +162,13 @@ impl ProviderCircuits {
         all.entry((provider.to_owned(), base_url.to_owned())).or_default().clone()
     }
 
-    /// Returns the providers and base URLs that have a state.
+    /// Returns the providers and base URLs that have a circuit breaker.
     pub fn addresses(&self) -> Vec<(String, String)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect()
     }
 
-    /// Returns the names of the providers and of their states. For a provider with several addresses, returns the state
-    /// of the address that works worst.
+    /// Returns each provider with the name of its state. For a provider with several addresses, returns the worst of
+    /// their states.
     pub fn states(&self) -> Vec<(String, &'static str)> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let rank = |name: &str| ["closed", "trial", "open"].iter().position(|state| *state == name);
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn only_faults_of_the_provider_count() {
+    fn only_provider_faults_count_as_failures() {
         let faults = ModelErrorKind::ALL.into_iter().filter(|kind| ProviderOutcome::of(*kind) == FAILED);
         let names: Vec<&str> = faults.map(ModelErrorKind::name).collect();
         assert_eq!(names, ["overloaded", "server_failed", "unreachable", "timeout", "malformed"]);
@@ -252,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn unused_addresses_are_forgotten() {
+    fn number_of_unused_addresses_is_limited() {
         let circuits = ProviderCircuits::default();
         let used = circuits.of("p", "used");
         (0..FAILURES_MAX).for_each(|_| used.note(FAILED));
@@ -262,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_states_contains_every_name() {
+    fn circuit_states_contains_the_name_of_every_state() {
         let until = Instant::now();
         let states = [closed(0), CircuitState::Open { until }, CircuitState::Trial { until }];
         assert_eq!(states.map(CircuitState::name), CIRCUIT_STATES);

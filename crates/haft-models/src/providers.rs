@@ -1,4 +1,4 @@
-//! All named providers: one table row for each provider, without code.
+//! A table of all named providers, with one row of data for each provider.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ const fn variable(name: &'static str, below: &'static str) -> BaseUrlVariable {
     BaseUrlVariable { name, written: UrlNotation::Address, below }
 }
 
-/// The common values for all compatible servers. Each row adds its base URL and key variables.
+/// The common values for all OpenAI-compatible servers. Each row adds its base URL and key variables.
 const COMPATIBLE: ProviderRow = ProviderRow {
     name: "compatible",
     dialect: &dialect::COMPATIBLE,

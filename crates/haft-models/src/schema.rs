@@ -221,8 +221,8 @@ pub fn downgrade(schema: &Value, grammar: SchemaDialect) -> DowngradedSchema {
     DowngradedSchema { schema, losses }
 }
 
-/// Returns the parts of a tool's schema because of which the provider would reject every request that contains the
-/// tool. The model sees the tool without them.
+/// Returns the parts of a tool's schema that would make the provider reject every request with this tool. haft removes
+/// these parts before it sends the tool.
 pub fn defects(schema: &Value, grammar: SchemaDialect) -> Vec<SchemaLoss> {
     let mut losses = Vec::new();
     repair::repaired(schema.clone(), grammar, &mut losses);

@@ -35,8 +35,8 @@ pub struct ToolCallingProvider {
 }
 
 impl ToolCallingProvider {
-    /// Wraps a provider. `said` has the operator's setting for each model, which takes precedence over the provider's
-    /// errors.
+    /// Wraps a provider. `said` contains the operator's setting for each model. It takes precedence over what haft
+    /// learns from errors of the provider.
     pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
         Self { inner, said, found: Mutex::default(), learned: None, plain: ConversationCache::default() }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
-use haft_core::model_reply::ModelReply;
+use haft_core::model_reply::{ModelReply, ReplyFold};
 use haft_core::model_request::ModelRequest;
 
 use crate::encode_memo::EncodeMemo;
@@ -29,7 +29,17 @@ pub trait WireFormat: Send + Sync {
         memo: &mut EncodeMemo,
     ) -> EncodedRequest;
 
-    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError>;
+    /// Decodes a whole response into the events of its reply. The events tell more than the reply: for example, that
+    /// reasoning is a summary.
+    fn decode_events(
+        &self,
+        body: &[u8],
+        decode_context: &DecodeContext,
+    ) -> Result<Vec<ModelEvent>, ModelError>;
+
+    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+        self.decode_events(body, decode_context).map(ReplyFold::of)
+    }
 
     fn stream_decoder(&self, decode_context: &DecodeContext) -> Box<dyn StreamDecoder>;
 
@@ -45,7 +55,7 @@ pub struct Codec {
     pub(crate) format: ModelApiFormat,
     pub(crate) unsupported: &'static [UnsupportedFeature],
     pub(crate) encode: fn(&ModelRequest, ReplyDelivery, &mut EncodeMemo) -> EncodedRequest,
-    pub(crate) decode: fn(&[u8], &DecodeContext) -> Result<ModelReply, ModelError>,
+    pub(crate) decode: fn(&[u8], &DecodeContext) -> Result<Vec<ModelEvent>, ModelError>,
     pub(crate) stream_decoder: fn(&DecodeContext) -> Box<dyn StreamDecoder>,
 }
 
@@ -67,7 +77,11 @@ impl WireFormat for Codec {
         (self.encode)(request, delivery, memo)
     }
 
-    fn decode(&self, body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+    fn decode_events(
+        &self,
+        body: &[u8],
+        decode_context: &DecodeContext,
+    ) -> Result<Vec<ModelEvent>, ModelError> {
         (self.decode)(body, decode_context)
     }
 

@@ -2,8 +2,8 @@
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
-use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_event::{ModelEvent, PartStart};
+use haft_core::model_reply::{ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use crate::bounded_json::FrameText;
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
-use crate::{bounded_json, failure};
+use crate::{bounded_json, failure, url_citation};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct AnthropicMessage<'a> {
@@ -57,7 +57,7 @@ struct AnthropicOutputDetails {
     thinking_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Vec<ModelEvent>, ModelError> {
     let message: AnthropicMessage<'_> = bounded_json::read(body)?;
     if let Some(error) = &message.error {
         return Err(failure::inside(error));
@@ -74,7 +74,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
         draft.usage(usage.read());
     }
     draft.stop(message.stop_reason.as_deref().map_or(StopReason::EndOfTurn, stop_reason));
-    Ok(draft.into_reply())
+    Ok(draft.into_events())
 }
 
 fn write_block(draft: &mut ReplyDraft, raw: &RawValue) -> Result<(), ModelError> {
@@ -115,8 +115,8 @@ pub(super) fn open(draft: &mut ReplyDraft, block: &AnthropicBlock<'_>, json: &st
 }
 
 pub(super) fn annotate(draft: &mut ReplyDraft, index: usize, raw: &RawValue) {
-    let citation: Value = serde_json::from_str(raw.get()).unwrap_or_default();
-    let annotation = draft.annotation(raw.get(), citation.get("url").and_then(Value::as_str));
+    let citations = url_citation::of_json(raw.get()).into_iter().collect();
+    let annotation = draft.annotation(raw.get(), citations);
     draft.annotate(index, annotation);
 }
 

@@ -37,7 +37,7 @@ pub enum RecordingProblem {
     NoModel,
     #[error("the recording contains no run")]
     NoRun,
-    #[error("the recording contains no journal of the session of this run")]
+    #[error("the recording contains no journal for the session of this run")]
     NoJournal,
     #[error("haft cannot read the journal in the recording: {problem}")]
     BadJournal { problem: String },

@@ -11,7 +11,7 @@ use super::recording::RecordingLine;
 use super::reply_event::{ReplayEvent, StoredMoment};
 use super::{Recording, RecordingError};
 
-/// An exchange for serialization.
+/// One model request and its reply, borrowed, in the form in which they are written to a line of the recording.
 #[derive(Debug, Serialize)]
 pub(super) struct ExchangeLine<'a> {
     pub(super) exchange: u64,

@@ -102,7 +102,7 @@ fn read(text: &str) -> Result<Recording, RecordingError> {
     Recording::read_from(Path::new("r.jsonl"), Cursor::new(text))
 }
 
-const HEAD: &str = "{\"type\":\"recording\",\"version\":4}\n";
+const HEAD: &str = "{\"type\":\"recording\",\"version\":5}\n";
 
 #[test]
 fn reader_skips_unknown_line_types_and_a_truncated_last_line() {
@@ -147,11 +147,11 @@ fn invalid_recording_is_rejected_with_the_file_and_reason() {
     check("{\"type\":\"exchange\"}\n", "r.jsonl: the file is not a recording");
     check(
         "{\"type\":\"recording\",\"version\":9}\n",
-        "has version 9, but this version of haft reads versions 2 to 4",
+        "has version 9, but this version of haft reads versions 2 to 5",
     );
     check(
         "{\"kind\":\"recording\",\"version\":1}\n",
-        "has version 1, but this version of haft reads versions 2 to 4",
+        "has version 1, but this version of haft reads versions 2 to 5",
     );
     check(&format!("{HEAD}garbage\n{{}}\n"), "haft cannot read line 2");
     check(&format!("{HEAD}{{\"type\":7}}\n"), "haft cannot read line 2");

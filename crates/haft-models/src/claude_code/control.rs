@@ -1,4 +1,4 @@
-//! The control protocol of Claude Code: JSON lines that offer haft's tools to Claude Code, and that transmit its
+//! The control protocol of Claude Code: JSON lines with which haft offers its tools, and Claude Code sends its
 //! requests.
 //!
 //! haft is an MCP server for Claude Code over the standard streams of the `claude` process, so there is no port and no
@@ -10,11 +10,25 @@ use haft_core::output::OutputContent;
 use haft_core::tool::CallId;
 use serde_json::{Value, json};
 
-use super::PERMISSIONS;
+use super::{PERMISSION_HOOK_TIMEOUT, PERMISSIONS, own_tool_names};
 use crate::media;
 
 /// The name of haft as an MCP server of Claude Code.
 pub(super) const SERVER: &str = "haft";
+
+/// The id of haft's only hook.
+const PERMISSION_HOOK: &str = "permission";
+
+/// The tools that the hook reports. Claude Code would delay the calls of haft's tools for an answer of the hook, so that
+/// they arrive after the end of their message, and haft could not make the calls of one message together.
+const HOOKED_TOOLS: &str = "^(?!mcp__haft__)";
+
+/// The tools that Claude Code has renamed: the name in its requests, and the earlier name, which `allowedTools` may
+/// still contain.
+const RENAMED_TOOLS: [(&str, &str); 2] = [("Agent", "Task"), ("TaskStop", "KillShell")];
+
+/// The tool with which Claude Code returns an answer in the format of `--json-schema`. It acts on nothing.
+const STRUCTURED_ANSWER: &str = "StructuredOutput";
 
 const PROTOCOL_VERSION: &str = "2025-11-25";
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -24,12 +38,20 @@ pub(super) fn server_config() -> String {
     json!({"mcpServers": {SERVER: {"type": "sdk", "name": SERVER}}}).to_string()
 }
 
-/// Returns the input lines that begin a turn.
+/// Returns the input lines that begin a turn. The hook makes Claude Code ask haft before each tool use, because Claude
+/// Code asks for permission only if its own rules and the user's settings require it.
 pub(super) fn opening(prompt: &str) -> Vec<u8> {
+    let hook = json!({
+        "matcher": HOOKED_TOOLS,
+        "hookCallbackIds": [PERMISSION_HOOK],
+        "timeout": PERMISSION_HOOK_TIMEOUT.as_secs(),
+        // Without this key, Claude Code goes ahead with the action if it cannot read haft's answer.
+        "onFailure": "block",
+    });
     let initialize = json!({
         "type": "control_request",
         "request_id": "initialize",
-        "request": {"subtype": "initialize", "hooks": null},
+        "request": {"subtype": "initialize", "hooks": {"PreToolUse": [hook]}},
     });
     let user = json!({
         "type": "user",
@@ -40,7 +62,7 @@ pub(super) fn opening(prompt: &str) -> Vec<u8> {
     format!("{initialize}\n{user}\n").into_bytes()
 }
 
-/// An output line of Claude Code that requests an action of haft.
+/// An output line with which Claude Code requests an action from haft.
 #[derive(Debug, PartialEq)]
 pub(super) enum ControlRequest {
     /// A request that haft answers itself; the value is the answer line.
@@ -66,12 +88,15 @@ pub(super) struct CommandCall {
 enum AwaitedReply {
     /// The result of a haft tool, for the MCP request with this id.
     ToolResult { id: Value },
-    /// The permission to use one of Claude Code's own tools. The reply repeats the input of the tool.
-    Permission,
+    /// The permission for one use of Claude Code's own tools. The reply repeats the input of the tool.
+    Permission { tool_use: Option<String> },
+    /// The decision of the hook that Claude Code runs before it uses one of its own tools.
+    HookDecision,
 }
 
-/// Reads an output line; returns `None` if the line is not a request to haft.
-pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlRequest> {
+/// Reads an output line; returns `None` if the line is not a request to haft. `tools` are haft's tools, and `own_tools`
+/// the enabled tools of Claude Code itself.
+pub(super) fn request(line: &Value, tools: &[ModelTool], own_tools: &[String]) -> Option<ControlRequest> {
     let id = line["request_id"].as_str()?.to_owned();
     match line["type"].as_str()? {
         "control_cancel_request" => return Some(ControlRequest::Cancelled { request: id }),
@@ -82,14 +107,54 @@ pub(super) fn request(line: &Value, tools: &[ModelTool]) -> Option<ControlReques
     Some(match asked["subtype"].as_str() {
         Some("mcp_message") => mcp_request(id, &asked["message"], tools),
         Some("can_use_tool") => ControlRequest::Call(CommandCall {
-            id: CallId(asked["tool_use_id"].as_str().unwrap_or(&id).into()),
-            name: format!("{PERMISSIONS}__{}", asked["tool_name"].as_str().unwrap_or_default()),
+            // The hook of the same tool use already has the id of the tool use.
+            id: CallId(id.clone()),
+            name: permission_name(asked["tool_name"].as_str(), own_tools),
             arguments: object(&asked["input"]),
             request: id,
-            waits_for: AwaitedReply::Permission,
+            waits_for: AwaitedReply::Permission {
+                tool_use: asked["tool_use_id"].as_str().map(str::to_owned),
+            },
         }),
+        Some("hook_callback") => hook(id, asked, own_tools),
         _ => ControlRequest::Answered(refusal(&id)),
     })
+}
+
+/// Returns the name of the call that requests permission for a tool of Claude Code. The name contains the tool name in
+/// `allowedTools`, because the operator's rules use this name.
+fn permission_name(tool: Option<&str>, own_tools: &[String]) -> String {
+    let tool = tool.unwrap_or_default();
+    let own = own_tool_names(own_tools);
+    let is_renamed = |(new, old): &&(&str, &str)| *new == tool && !own.contains(new) && own.contains(old);
+    let name = RENAMED_TOOLS.iter().find(is_renamed).map_or(tool, |(_, old)| old);
+    format!("{PERMISSIONS}__{name}")
+}
+
+/// Reads a request of the hook. A tool of haft needs no decision here, because the run decides about its call.
+fn hook(request: String, asked: &Value, own_tools: &[String]) -> ControlRequest {
+    let input = &asked["input"];
+    let tool = input["tool_name"].as_str();
+    let is_haft_tool = |name: &str| name.starts_with(&format!("mcp__{SERVER}__"));
+    if tool.is_some_and(|name| is_haft_tool(name) || name == STRUCTURED_ANSWER) {
+        return ControlRequest::Answered(success(&request, &json!({})));
+    }
+    ControlRequest::Call(CommandCall {
+        id: CallId(asked["tool_use_id"].as_str().unwrap_or(&request).into()),
+        name: permission_name(tool, own_tools),
+        arguments: object(&input["tool_input"]),
+        request,
+        waits_for: AwaitedReply::HookDecision,
+    })
+}
+
+/// Returns the output of the hook.
+fn hook_decision(decision: &str, reason: &str) -> Value {
+    json!({"hookSpecificOutput": {
+        "hookEventName": "PreToolUse",
+        "permissionDecision": decision,
+        "permissionDecisionReason": reason,
+    }})
 }
 
 /// Returns the arguments of a call; an empty object if the call has none.
@@ -152,18 +217,65 @@ impl CommandCall {
                 let result = json!({"content": content, "isError": reply.is_error});
                 mcp_response(&self.request, &json!({"id": id, "result": result}))
             }
-            AwaitedReply::Permission if reply.is_error => {
-                let text = reply.content.iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n");
-                success(
-                    &self.request,
-                    &json!({"behavior": "deny", "message": format!("{text}\n{note}").trim()}),
-                )
+            AwaitedReply::Permission { .. } if reply.is_error => {
+                let message = message(reply, note);
+                success(&self.request, &json!({"behavior": "deny", "message": message}))
             }
-            AwaitedReply::Permission => {
-                success(&self.request, &json!({"behavior": "allow", "updatedInput": self.arguments}))
+            AwaitedReply::Permission { .. } => self.permitted(),
+            AwaitedReply::HookDecision if reply.is_error => {
+                success(&self.request, &hook_decision("deny", &message(reply, note)))
+            }
+            // With `allow`, a hook in the user's settings could still change the arguments. With `ask`, Claude Code shows
+            // its permission prompt, and haft's answer contains the arguments that haft has checked.
+            AwaitedReply::HookDecision => {
+                let mut output = hook_decision("ask", "haft allows these arguments");
+                if !note.is_empty() {
+                    output["hookSpecificOutput"]["additionalContext"] = json!(note);
+                }
+                success(&self.request, &output)
             }
         }
     }
+
+    /// Returns true if the call comes from the hook.
+    pub(super) fn is_of_hook(&self) -> bool {
+        self.waits_for == AwaitedReply::HookDecision
+    }
+
+    /// Returns true if this is the permission prompt for the action of a call of the hook.
+    pub(super) fn repeats(&self, hooked: &Self) -> bool {
+        match &self.waits_for {
+            AwaitedReply::Permission { tool_use: Some(tool_use) } => {
+                // A hook of the user may have changed the arguments.
+                *tool_use == hooked.id.0 && self.arguments == hooked.arguments
+            }
+            AwaitedReply::Permission { tool_use: None }
+            | AwaitedReply::ToolResult { .. }
+            | AwaitedReply::HookDecision => false,
+        }
+    }
+
+    /// Returns the line that grants a permission.
+    pub(super) fn permitted(&self) -> Vec<u8> {
+        success(&self.request, &json!({"behavior": "allow", "updatedInput": self.arguments}))
+    }
+
+    /// Returns the line that refuses a call whose id another waiting call has.
+    pub(super) fn refused(&self) -> Vec<u8> {
+        match self.waits_for {
+            AwaitedReply::ToolResult { .. } | AwaitedReply::Permission { .. } => refusal(&self.request),
+            AwaitedReply::HookDecision => success(
+                &self.request,
+                &hook_decision("deny", "another call with this id still waits for haft's decision"),
+            ),
+        }
+    }
+}
+
+/// Returns the reason of a denial, with the additional text for the model.
+fn message(reply: &ToolReply, note: &str) -> String {
+    let text = reply.content.iter().map(OutputContent::as_text).collect::<Vec<_>>().join("\n");
+    format!("{text}\n{note}").trim().to_owned()
 }
 
 fn mcp_content(content: &OutputContent) -> Value {
@@ -191,7 +303,7 @@ fn success(request: &str, response: &Value) -> Vec<u8> {
 }
 
 /// Returns the answer to a request that haft cannot fulfil.
-pub(super) fn refusal(request: &str) -> Vec<u8> {
+fn refusal(request: &str) -> Vec<u8> {
     control_response(
         &json!({"subtype": "error", "request_id": request, "error": "haft does not support this request"}),
     )
@@ -227,7 +339,7 @@ mod tests {
     }
 
     fn answer(message: &Value) -> Value {
-        match request(&mcp(message), &[tool()]) {
+        match request(&mcp(message), &[tool()], &[]) {
             Some(ControlRequest::Answered(line)) => {
                 parsed(&line)["response"]["response"]["mcp_response"].clone()
             }
@@ -236,7 +348,7 @@ mod tests {
     }
 
     fn call(line: &Value) -> CommandCall {
-        match request(line, &[]) {
+        match request(line, &[], &[]) {
             Some(ControlRequest::Call(call)) => call,
             other => panic!("{other:?}"),
         }
@@ -256,12 +368,12 @@ mod tests {
     #[test]
     fn output_lines_that_are_not_control_requests_go_to_the_reader() {
         for line in [json!({"type": "assistant", "request_id": "r"}), json!({"type": "result"}), json!(7)] {
-            assert_eq!(request(&line, &[]), None, "{line}");
+            assert_eq!(request(&line, &[], &[]), None, "{line}");
         }
-        let cancelled = request(&json!({"type": "control_cancel_request", "request_id": "r"}), &[]);
+        let cancelled = request(&json!({"type": "control_cancel_request", "request_id": "r"}), &[], &[]);
         assert_eq!(cancelled, Some(ControlRequest::Cancelled { request: "r".into() }));
         let unknown = json!({"type": "control_request", "request_id": "r", "request": {"subtype": "new"}});
-        let Some(ControlRequest::Answered(line)) = request(&unknown, &[]) else { panic!() };
+        let Some(ControlRequest::Answered(line)) = request(&unknown, &[], &[]) else { panic!() };
         assert_eq!(parsed(&line)["response"]["subtype"], "error");
     }
 
@@ -283,6 +395,85 @@ mod tests {
         assert_eq!((&sent["id"], &sent["result"]["isError"]), (&json!(7), &json!(true)));
         assert_eq!(sent["result"]["content"][0]["text"], "a.txt");
         assert_eq!(sent["result"]["content"][1]["text"], "be quick");
+    }
+
+    fn hook(tool: &str) -> Value {
+        let input =
+            json!({"hook_event_name": "PreToolUse", "tool_name": tool, "tool_input": {"file_path": "a"}});
+        let asked = json!({"subtype": "hook_callback", "callback_id": "permission", "input": input,
+                           "tool_use_id": "toolu_3"});
+        json!({"type": "control_request", "request_id": "h", "request": asked})
+    }
+
+    #[test]
+    fn hook_denies_if_its_call_failed_and_asks_otherwise() {
+        let call = call(&hook("Read"));
+        assert_eq!((call.id.0.as_ref(), call.name.as_str()), ("toolu_3", "claude_code__Read"));
+        assert_eq!(call.arguments, json!({"file_path": "a"}));
+        let reply = |is_error| ToolReply {
+            call: call.id.clone(),
+            name: call.name.clone(),
+            content: vec![OutputContent::Text("no".into())],
+            is_error,
+        };
+        let output = |line: &[u8]| {
+            let response = parsed(line)["response"].clone();
+            assert_eq!((&response["subtype"], &response["request_id"]), (&json!("success"), &json!("h")));
+            response["response"]["hookSpecificOutput"].clone()
+        };
+        let allowed = output(&call.result(&reply(false), "be quick"));
+        assert_eq!(allowed["permissionDecision"], "ask", "the prompt grants the permission");
+        assert_eq!(allowed["additionalContext"], "be quick");
+        let denied = output(&call.result(&reply(true), ""));
+        assert_eq!(
+            (&denied["permissionDecision"], &denied["permissionDecisionReason"]),
+            (&json!("deny"), &json!("no"))
+        );
+        // An error would let Claude Code go ahead with the action if it does not know `onFailure`.
+        assert_eq!(output(&call.refused())["permissionDecision"], "deny");
+    }
+
+    #[test]
+    fn hook_leaves_the_tools_of_haft_to_the_run() {
+        for tool in ["mcp__haft__bash", "StructuredOutput"] {
+            let Some(ControlRequest::Answered(line)) = request(&hook(tool), &[], &[]) else {
+                panic!("{tool}")
+            };
+            assert_eq!(parsed(&line)["response"]["response"], json!({}), "{tool}");
+        }
+        for tool in ["mcp__haft_other__bash", "mcp__other__bash", "Bash", ""] {
+            assert_eq!(call(&hook(tool)).name, format!("claude_code__{tool}"));
+        }
+    }
+
+    #[test]
+    fn permission_has_the_tool_name_that_the_operator_enabled() {
+        let check = |tool: &str, own: &[&str], expected: &str| {
+            let own: Vec<String> = own.iter().map(|name| (*name).to_owned()).collect();
+            let Some(ControlRequest::Call(call)) = request(&hook(tool), &[], &own) else { panic!("{tool}") };
+            assert_eq!(call.name, expected, "{tool} {own:?}");
+        };
+        check("Agent", &["Read", "Task(general)"], "claude_code__Task");
+        check("Agent", &["Agent", "Task"], "claude_code__Agent");
+        check("Agent", &[], "claude_code__Agent");
+        check("TaskStop", &["KillShell"], "claude_code__KillShell");
+        check("Bash", &["Task"], "claude_code__Bash");
+    }
+
+    #[test]
+    fn prompt_repeats_the_hook_only_for_the_same_tool_use_and_arguments() {
+        let hooked = call(&hook("Read"));
+        let check = |tool_use: Value, input: Value, expected: bool| {
+            let asked = json!({"subtype": "can_use_tool", "tool_name": "Read", "input": input,
+                               "tool_use_id": tool_use});
+            let prompt = call(&json!({"type": "control_request", "request_id": "r", "request": asked}));
+            assert_eq!(prompt.repeats(&hooked), expected, "{prompt:?}");
+            assert!(!hooked.repeats(&prompt));
+        };
+        check(json!("toolu_3"), json!({"file_path": "a"}), true);
+        check(json!("toolu_3"), json!({"file_path": "b"}), false);
+        check(json!("toolu_4"), json!({"file_path": "a"}), false);
+        check(Value::Null, json!({"file_path": "a"}), false);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ClaudeCodeSettings;
+use super::allowed::AllowedActions;
 use super::command::{order, texts};
 use super::control::{self, CommandCall, ControlRequest};
 use super::process::{ClaudeExit, RunningCommand, StartCommand};
@@ -102,13 +103,15 @@ struct ClaudeRun {
     unread: VecDeque<String>,
     /// True after the end of the process output.
     is_over: bool,
+    allowed: AllowedActions,
     running: RunningAttempt,
 }
 
 impl ClaudeRun {
     fn new(command: Box<dyn RunningCommand>, running: RunningAttempt) -> Box<Self> {
         let lines = LineSplitter::new(StreamLimits::per_frame(LINE_BYTES_MAX));
-        Box::new(Self { command, lines, unread: VecDeque::new(), is_over: false, running })
+        let (unread, allowed) = (VecDeque::new(), AllowedActions::default());
+        Box::new(Self { command, lines, unread, is_over: false, allowed, running })
     }
 }
 
@@ -140,9 +143,9 @@ impl ClaudeRequest<'_> {
         };
         let running = RunningAttempt::start(self.cx.clone(), attempt, None);
         if let Some(waiting) = self.take_session().continued(&self.request) {
-            let WaitingCommand { command, lines, unread, reader, .. } = waiting;
+            let WaitingCommand { command, lines, unread, reader, allowed, .. } = waiting;
             (self.reader, self.continued) = (reader, true);
-            let reading = ClaudeRun { command, lines, unread, is_over: false, running };
+            let reading = ClaudeRun { command, lines, unread, is_over: false, allowed, running };
             self.phase = ClaudePhase::Reading(Box::new(reading));
             self.pass_events_on();
             return Ok(());
@@ -164,7 +167,8 @@ impl ClaudeRequest<'_> {
         }
     }
 
-    /// Returns the next output line of the process. Reads more of its output if no complete line is left.
+    /// Handles the next output line of the process. If no complete line is left, reads more output, or handles the end
+    /// of the output.
     async fn read(&mut self) -> Result<(), ModelError> {
         let ClaudePhase::Reading(reading) = &mut self.phase else { return Ok(()) };
         if let Some(line) = reading.unread.pop_front() {
@@ -192,10 +196,13 @@ impl ClaudeRequest<'_> {
     fn take_line(&mut self, line: &str) {
         let ClaudePhase::Reading(reading) = &mut self.phase else { return };
         let Ok(line) = serde_json::from_str::<Value>(line) else { return };
-        match control::request(&line, &self.request.tools) {
+        match control::request(&line, &self.request.tools, &self.provider.settings.own_tools) {
             Some(ControlRequest::Answered(answer)) => reading.command.write(answer),
             Some(ControlRequest::Call(call)) if self.calls.iter().any(|other| other.id == call.id) => {
-                reading.command.write(control::refusal(&call.request));
+                reading.command.write(call.refused());
+            }
+            Some(ControlRequest::Call(prompt)) if reading.allowed.cover(&prompt) => {
+                reading.command.write(prompt.permitted());
             }
             Some(ControlRequest::Call(call)) => self.calls.push(call),
             Some(ControlRequest::Cancelled { request }) => self.calls.retain(|call| call.request != request),
@@ -229,7 +236,7 @@ impl ClaudeRequest<'_> {
         let ClaudePhase::Reading(reading) = std::mem::replace(&mut self.phase, ClaudePhase::Over) else {
             return;
         };
-        let ClaudeRun { command, lines, unread, mut running, .. } = *reading;
+        let ClaudeRun { command, lines, unread, allowed, mut running, .. } = *reading;
         let usage = self.reader.finish_with_calls(&self.calls);
         // Pass no cost, because Claude Code reports its cost when it ends.
         running.spent(Some(usage), None);
@@ -239,7 +246,7 @@ impl ClaudeRequest<'_> {
         let reader = std::mem::replace(&mut self.reader, next_reader);
         let calls = std::mem::take(&mut self.calls);
         if let Some(session) = reader.session.clone() {
-            let waiting = WaitingCommand { command, lines, unread, reader, calls };
+            let waiting = WaitingCommand { command, lines, unread, reader, calls, allowed };
             self.provider.sessions.put(ClaudeSession::after_calls(session, &self.request, waiting));
         }
     }

@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
 use super::CALL_WAIT_MAX;
+use super::allowed::AllowedActions;
 use super::control::CommandCall;
 use super::process::RunningCommand;
 use super::prompt::labelled;
@@ -24,30 +25,38 @@ pub(super) struct WaitingCommand {
     pub(super) unread: VecDeque<String>,
     pub(super) reader: ClaudeOutputReader,
     pub(super) calls: Vec<CommandCall>,
+    pub(super) allowed: AllowedActions,
 }
 
 impl WaitingCommand {
     /// Sends the results in the new messages. If a result is missing, ends the process and returns `None`.
     pub(super) fn continued(mut self, new: &[Arc<Message>]) -> Option<Self> {
-        for line in result_lines(&self.calls, new)? {
+        let replies = replies(new);
+        for line in result_lines(&self.calls, &replies, new)? {
             self.command.write(line);
         }
-        self.calls.clear();
+        let is_allowed = |call: &CommandCall| {
+            call.is_of_hook() && replies.iter().any(|reply| reply.call == call.id && !reply.is_error)
+        };
+        self.calls.drain(..).filter(is_allowed).for_each(|call| self.allowed.add(call));
         self.reader.next_reply();
         Some(self)
     }
 }
 
-/// Returns the line with the result of each call. Adds user messages that arrived meanwhile to the last result, because
-/// a separate message would begin another turn of Claude Code.
-fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u8>>> {
+fn replies(new: &[Arc<Message>]) -> Vec<&ToolReply> {
     let parts = new.iter().flat_map(|message| &message.parts);
-    let replies: Vec<&ToolReply> = parts
+    parts
         .filter_map(|part| match &part.body {
             PartBody::Reply(reply) => Some(reply),
             _ => None,
         })
-        .collect();
+        .collect()
+}
+
+/// Returns the line with the result of each call. Adds user messages that arrived meanwhile to the last result, because
+/// a separate message would begin another turn of Claude Code.
+fn result_lines(calls: &[CommandCall], replies: &[&ToolReply], new: &[Arc<Message>]) -> Option<Vec<Vec<u8>>> {
     let others = new.iter().filter(|message| matches!(message.role, Role::User | Role::System));
     let note = labelled(others.map(AsRef::as_ref));
     let last = calls.len().checked_sub(1)?;
@@ -58,7 +67,7 @@ fn result_lines(calls: &[CommandCall], new: &[Arc<Message>]) -> Option<Vec<Vec<u
     calls.iter().enumerate().map(line).collect()
 }
 
-/// The interval of the checks whether the run of a waiting process still exists.
+/// The interval at which haft checks whether the run of a waiting process still exists.
 const RUN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Holds a waiting process for a limited time, and only while a run can send the results.
@@ -87,8 +96,8 @@ impl WaitingSlot {
     }
 }
 
-/// Waits until only the session holds the message. Then no request can send the results any more, because a
-/// conversation continues with the same messages: the run was cancelled or failed.
+/// Waits until the run has dropped the message, so that only the session still holds it. The run was then cancelled or
+/// failed. No later request can send the results, because it would have to contain this message.
 async fn until_run_is_gone(last: Weak<Message>) {
     loop {
         // The request that ended with the calls holds the message too, and ends soon.

@@ -2,12 +2,13 @@
 
 use haft_core::conversation::{Media, ModelApiFormat};
 use haft_core::model_error::ModelError;
-use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_event::{ModelEvent, PartStart};
+use haft_core::model_reply::{ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::citations;
 use crate::bounded_json::FrameText;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
@@ -96,17 +97,22 @@ struct GeminiUsage {
     tool_use: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Vec<ModelEvent>, ModelError> {
     let response: GeminiResponse<'_> = bounded_json::read(body)?;
     if response.candidates.is_none() && response.prompt_feedback.is_none() && response.error.is_none() {
         return Err(bounded_json::malformed("the reply has no `candidates`"));
     }
-    let mut draft = ReplyDraft::new(ModelApiFormat::Gemini, decode_context);
+    let mut draft = new_draft(decode_context);
     apply(&mut draft, &response)?;
     if !draft.has_stopped() {
         draft.stop(StopReason::EndOfTurn);
     }
-    Ok(draft.into_reply())
+    Ok(draft.into_events())
+}
+
+/// Creates a draft. Gemini counts the positions of citations in bytes.
+pub(super) fn new_draft(decode_context: &DecodeContext) -> ReplyDraft {
+    ReplyDraft::new(ModelApiFormat::Gemini, decode_context).counting_bytes()
 }
 
 /// Applies a whole response, or one chunk of a stream, to the draft.
@@ -135,7 +141,7 @@ fn write_candidate(draft: &mut ReplyDraft, candidate: &GeminiCandidate<'_>) -> R
     }
     for metadata in [candidate.grounding_metadata, candidate.citation_metadata].into_iter().flatten() {
         if !["null", "{}"].contains(&metadata.get()) {
-            let annotation = draft.annotation(metadata.get(), None);
+            let annotation = draft.annotation(metadata.get(), citations::of_metadata(draft, metadata));
             draft.annotate_text(annotation);
         }
     }

@@ -1,6 +1,5 @@
 //! Decodes a streamed response. Its chunks have the same fields as a whole response.
 
-use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
 
 use super::response::{self, GeminiResponse};
@@ -17,7 +16,7 @@ pub(super) struct GeminiStreamReader {
 
 impl GeminiStreamReader {
     pub(super) fn new(decode_context: &DecodeContext) -> Self {
-        Self { draft: ReplyDraft::new(ModelApiFormat::Gemini, decode_context) }
+        Self { draft: response::new_draft(decode_context) }
     }
 }
 

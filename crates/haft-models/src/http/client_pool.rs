@@ -1,11 +1,12 @@
 //! HTTP clients that several providers share, so that many runs in one process use the same connections.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use haft_core::settings::models::ModelTimeouts;
 use reqwest::{Request, Response, Url, redirect};
+use tokio::runtime::{self, Handle};
 
 use super::client::CertificateAuthorities;
 use crate::tool_blocks::ToolBlocks;
@@ -15,11 +16,10 @@ use crate::tool_blocks::ToolBlocks;
 /// another one ends. A provider may have several requests in progress, because agents call other agents.
 const PROVIDERS_PER_CLIENT_MAX: usize = 32;
 
-/// HTTP clients for the providers of one tokio runtime. Clones share the clients.
+/// HTTP clients for providers. Clones share the clients.
 ///
 /// A client holds the system's certificates and open connections, which take far more memory than a run. A client has
-/// no cookies, and API keys are part of each request, so runs of different principals can share it. The tasks of a
-/// connection end when their tokio runtime ends, so a pool must not outlive the runtime.
+/// no cookies, and API keys are part of each request, so runs of different principals can share it.
 #[derive(Debug, Clone, Default)]
 pub struct ClientPool {
     clients: Arc<Mutex<Vec<Arc<SharedClient>>>>,
@@ -102,14 +102,46 @@ fn is_local_server(server: &Url) -> bool {
 
 /// An HTTP client with its connections. It never follows redirects, because they would send the API key to another
 /// server.
+///
+/// Each tokio runtime has its own connections. The task of a connection runs on the runtime that opened it. With a shared
+/// connection, each part of a reply to another runtime would wake up two threads.
 #[derive(Debug)]
 pub(super) struct SharedClient {
     settings: ClientSettings,
-    client: reqwest::Client,
+    authorities: CertificateAuthorities,
+    of_runtimes: RwLock<Vec<(Option<runtime::Id>, reqwest::Client)>>,
 }
 
 impl SharedClient {
+    /// Creates the client and its connections for the current tokio runtime.
     fn new(settings: ClientSettings, authorities: &CertificateAuthorities) -> reqwest::Result<Self> {
+        let client = Self { settings, authorities: authorities.clone(), of_runtimes: RwLock::default() };
+        client.of_this_runtime()?;
+        Ok(client)
+    }
+
+    fn of_this_runtime(&self) -> reqwest::Result<reqwest::Client> {
+        // A client can be created outside of a runtime, but not used.
+        let id = Handle::try_current().ok().map(|runtime| runtime.id());
+        let of = |clients: &[(Option<runtime::Id>, reqwest::Client)]| {
+            clients.iter().find(|(of, _)| *of == id).map(|(_, client)| client.clone())
+        };
+        if let Some(client) = of(&self.of_runtimes.read().unwrap_or_else(PoisonError::into_inner)) {
+            return Ok(client);
+        }
+        let client = Self::connect(self.settings, &self.authorities)?;
+        let mut clients = self.of_runtimes.write().unwrap_or_else(PoisonError::into_inner);
+        // Another task of this runtime may have created a client in the meantime.
+        let client = of(&clients).unwrap_or(client);
+        clients.retain(|(of, _)| *of != id);
+        clients.push((id, client.clone()));
+        Ok(client)
+    }
+
+    fn connect(
+        settings: ClientSettings,
+        authorities: &CertificateAuthorities,
+    ) -> reqwest::Result<reqwest::Client> {
         // Ignore the error: another crypto provider is already installed, which works too.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = match settings.proxies {
@@ -121,18 +153,17 @@ impl SharedClient {
             CertificateUse::OfSystem => builder.tls_certs_merge(extra),
             CertificateUse::None => builder.tls_certs_only(extra),
         };
-        let client = builder
+        builder
             .connect_timeout(settings.connect)
             .http2_keep_alive_interval(settings.ping_after)
             .http2_keep_alive_timeout(settings.pong_within)
             .redirect(redirect::Policy::none())
             .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))
-            .build()?;
-        Ok(Self { settings, client })
+            .build()
     }
 
     pub(super) async fn execute(&self, request: Request) -> reqwest::Result<Response> {
-        self.client.execute(request).await
+        self.of_this_runtime()?.execute(request).await
     }
 }
 

@@ -231,7 +231,7 @@ impl ModelProvider for HttpProvider {
     }
 
     fn ask(&self, request: ModelRequest, cx: &ModelContext) -> ReplyStream<'_> {
-        // Box the future: it is several times larger than the reply, and would otherwise take its space until the reply
+        // Box the future: it is several times larger than the reply, and would otherwise occupy memory until the reply
         // ends.
         let begun = stream::once(Box::pin(self.begin(request, cx.clone())));
         begun

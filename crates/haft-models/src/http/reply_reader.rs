@@ -65,8 +65,8 @@ impl HttpReplyReader {
         decode_context: &DecodeContext,
     ) -> Result<Self, ModelError> {
         let body = answer.body(REPLY_BYTES_MAX).await?;
-        let events = match wire.decode(&body, decode_context) {
-            Ok(reply) => reply.into_events(),
+        let events = match wire.decode_events(&body, decode_context) {
+            Ok(events) => events,
             Err(error) => decode_whole_stream(wire, &body, decode_context).ok_or(error)?,
         };
         Ok(Self { body: ReplyBody::Over, ready: events.into() })

@@ -29,9 +29,9 @@ pub(super) fn tokens_for(text_bytes: usize, output_tokens_max: Option<u32>) -> u
     needed.clamp(CONTEXT_TOKENS_MIN, CONTEXT_TOKENS_MAX).next_power_of_two()
 }
 
-/// Returns the minimum token count of the prompt if the server reported fewer tokens, or `None` if it may have read the
-/// whole prompt. If the prompt probably exceeds the context size, its likely token count is used as the minimum,
-/// because the server must then have truncated the prompt.
+/// Detects a truncated prompt. Returns the minimum token count of the prompt if the server read fewer tokens, or `None`
+/// if the server may have read the whole prompt. If the prompt probably exceeds the context size, uses its likely token
+/// count as the minimum, because the server must then have truncated the prompt.
 pub(super) fn truncated_prompt_tokens(decode_context: &DecodeContext, read_tokens: u64) -> Option<u64> {
     let (least, likely) =
         (decode_context.text_bytes / BYTES_PER_TOKEN_MAX, decode_context.text_bytes / BYTES_PER_TOKEN_LIKELY);

@@ -2,7 +2,8 @@
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_event::ModelEvent;
+use haft_core::model_reply::{ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -53,14 +54,14 @@ struct OllamaFunction<'a> {
     arguments: Option<&'a RawValue>,
 }
 
-pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Vec<ModelEvent>, ModelError> {
     let response: OllamaResponse<'_> = bounded_json::read(body)?;
     if response.message.is_none() && response.error.is_none() {
         return Err(bounded_json::malformed("the reply has no `message`"));
     }
     let mut draft = ReplyDraft::new(ModelApiFormat::Ollama, decode_context);
     apply(&mut draft, &response)?;
-    Ok(draft.into_reply())
+    Ok(draft.into_events())
 }
 
 /// Applies a whole response, or one line of a stream, to the draft.

@@ -326,7 +326,7 @@ fn write_replies(dialect: &Dialect, tail: &mut EncodedTail, parts: &[MessagePart
     }
 }
 
-/// Selects whether a server gets the field `strict` of functions.
+/// Selects whether haft sends the field `strict` of functions to a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StrictField {
     Sent,

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 use haft_core::conversation::ModelApiFormat;
 use haft_core::model_error::ModelError;
-use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_event::{ModelEvent, PartStart};
+use haft_core::model_reply::{ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use crate::bounded_json::FrameText;
 use crate::call_list::CallList;
 use crate::draft::{ReplyDraft, TextChannel};
 use crate::wire::DecodeContext;
-use crate::{bounded_json, failure, media};
+use crate::{bounded_json, failure, media, url_citation};
 
 /// A chat completion, or one chunk of it.
 #[derive(Debug, Deserialize)]
@@ -125,7 +125,7 @@ struct ChatCompletionDetails {
     reasoning_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Vec<ModelEvent>, ModelError> {
     let completion: ChatCompletion<'_> = bounded_json::read(body)?;
     if completion.choices.as_ref().is_none_or(Vec::is_empty) && completion.error.is_none() {
         return Err(bounded_json::malformed("the reply has no `choices`"));
@@ -138,7 +138,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
     if !draft.has_stopped() {
         draft.stop(StopReason::EndOfTurn);
     }
-    Ok(draft.into_reply())
+    Ok(draft.into_events())
 }
 
 /// Applies a whole completion, or one chunk, to the draft.
@@ -189,8 +189,8 @@ fn write_message(
     }
     calls.refused |= message.refuses();
     for annotation in message.annotations.iter().flatten() {
-        let url = annotation_url(annotation.get());
-        let annotation = draft.annotation(annotation.get(), url.as_deref());
+        let citations = url_citation::of_json(annotation.get()).into_iter().collect();
+        let annotation = draft.annotation(annotation.get(), citations);
         draft.annotate_text(annotation);
     }
     if let Some(audio) = &message.audio {
@@ -254,12 +254,6 @@ fn write_audio(draft: &mut ReplyDraft, audio: &ChatAudio<'_>) {
         draft.close(index, None);
     }
     draft.flow(TextChannel::Text, audio.transcript.as_deref().unwrap_or_default());
-}
-
-fn annotation_url(json: &str) -> Option<String> {
-    let annotation: Value = serde_json::from_str(json).ok()?;
-    let citation = annotation.get("url_citation").unwrap_or(&annotation);
-    citation.get("url")?.as_str().map(str::to_owned)
 }
 
 fn stop_reason(reason: &str, refusal: Option<StopReason>) -> StopReason {

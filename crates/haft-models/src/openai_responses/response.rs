@@ -3,8 +3,8 @@
 use haft_core::conversation::ModelApiFormat;
 use haft_core::internal_tools::tool_search::TOOL_SEARCH;
 use haft_core::model_error::ModelError;
-use haft_core::model_event::PartStart;
-use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
+use haft_core::model_event::{ModelEvent, PartStart};
+use haft_core::model_reply::{ReplyNote, StopReason, TokenUsage};
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 use crate::bounded_json::FrameText;
 use crate::draft::ReplyDraft;
 use crate::wire::DecodeContext;
-use crate::{bounded_json, failure};
+use crate::{bounded_json, failure, url_citation};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct ResponsesObject<'a> {
@@ -86,7 +86,7 @@ struct ResponsesOutputDetails {
     reasoning_tokens: Option<u64>,
 }
 
-pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<ModelReply, ModelError> {
+pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Vec<ModelEvent>, ModelError> {
     let response: ResponsesObject<'_> = bounded_json::read(body)?;
     if response.output.is_none() && response.error.is_none() {
         return Err(bounded_json::malformed("the reply has no `output`"));
@@ -95,7 +95,7 @@ pub(super) fn decode(body: &[u8], decode_context: &DecodeContext) -> Result<Mode
     draft.start(response.id.as_deref(), response.model.as_deref());
     let refused = write_items(&mut draft, &response)?;
     end(&mut draft, &response, refused.then_some(StopReason::Refusal))?;
-    Ok(draft.into_reply())
+    Ok(draft.into_events())
 }
 
 /// Adds every item to the draft, and returns true if one of them is a refusal.
@@ -164,7 +164,7 @@ fn write_item(draft: &mut ReplyDraft, raw: &RawValue) -> Result<bool, ModelError
         Some("reasoning") => {
             let mark = draft.mark(item.id.as_deref(), Some(raw.get()));
             let index = draft.open(PartStart::Reasoning, mark);
-            draft.add(index, &item.reasoning_text());
+            write_reasoning(draft, index, &item);
             draft.close(index, None);
         }
         kind => write_opaque(draft, kind, &item, raw),
@@ -200,9 +200,25 @@ fn write_message(draft: &mut ReplyDraft, item: &ResponsesItem<'_>) -> bool {
     refused
 }
 
+/// Adds the reasoning if the server shows it, otherwise its summary.
+pub(super) fn write_reasoning(draft: &mut ReplyDraft, index: usize, item: &ResponsesItem<'_>) {
+    let texts = |pieces: &Option<Vec<ResponsesContent<'_>>>| -> Vec<String> {
+        pieces.iter().flatten().filter_map(|piece| Some(piece.text.as_deref()?.to_owned())).collect()
+    };
+    if item.content.as_ref().is_some_and(|pieces| !pieces.is_empty()) {
+        return draft.add(index, &texts(&item.content).join("\n\n"));
+    }
+    for (number, text) in texts(&item.summary).iter().enumerate() {
+        if number > 0 {
+            draft.break_summary(index);
+        }
+        draft.add_summary(index, text);
+    }
+}
+
 pub(super) fn annotate(draft: &mut ReplyDraft, index: usize, raw: &RawValue) {
-    let annotation: Value = serde_json::from_str(raw.get()).unwrap_or_default();
-    let annotation = draft.annotation(raw.get(), annotation.get("url").and_then(Value::as_str));
+    let citations = url_citation::of_json(raw.get()).into_iter().collect();
+    let annotation = draft.annotation(raw.get(), citations);
     draft.annotate(index, annotation);
 }
 
@@ -211,13 +227,6 @@ impl ResponsesItem<'_> {
     pub(super) fn arguments_text(&self) -> String {
         let Some(raw) = self.arguments else { return String::new() };
         serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned())
-    }
-
-    /// Returns the reasoning if the server shows it, otherwise its summary.
-    pub(super) fn reasoning_text(&self) -> String {
-        let pieces = self.content.as_deref().filter(|pieces| !pieces.is_empty()).or(self.summary.as_deref());
-        let texts = pieces.into_iter().flatten().filter_map(|piece| piece.text.as_deref());
-        texts.collect::<Vec<_>>().join("\n\n")
     }
 }
 

@@ -98,11 +98,8 @@ impl ResponsesStreamReader {
             "response.content_part.added" => self.content_added(&event),
             "response.output_text.delta" => self.text(&event, OpenPartKind::Text, delta),
             "response.refusal.delta" => self.text(&event, OpenPartKind::Refusal, delta),
-            "response.reasoning_text.delta"
-            | "response.reasoning.delta"
-            | "response.reasoning_summary_text.delta" => {
-                self.reasoning(&event, delta);
-            }
+            "response.reasoning_text.delta" | "response.reasoning.delta" => self.reasoning(&event, delta),
+            "response.reasoning_summary_text.delta" => self.summary(&event, delta),
             "response.function_call_arguments.delta" => self.arguments(&event, delta),
             "response.output_text.annotation.added" => self.annotation(&event),
             "response.output_item.done" => self.item_done(&event)?,
@@ -195,15 +192,26 @@ impl ResponsesStreamReader {
         self.open.iter().position(|open| open.output == event.output_index && open.kind == kind)
     }
 
-    /// Appends reasoning. Each part of a summary becomes a paragraph.
+    /// Appends reasoning. Each of its parts becomes a paragraph.
     fn reasoning(&mut self, event: &ResponsesEvent<'_>, delta: &str) {
         let Some(place) = self.place_of(event, OpenPartKind::Reasoning) else { return };
-        let piece = event.summary_index.max(event.content_index);
-        if piece > self.open[place].content {
-            self.open[place].content = piece;
+        if event.content_index > self.open[place].content {
+            self.open[place].content = event.content_index;
             self.add(place, "\n\n");
         }
         self.add(place, delta);
+    }
+
+    /// Appends to a summary of the reasoning. Each of its parts becomes a paragraph.
+    fn summary(&mut self, event: &ResponsesEvent<'_>, delta: &str) {
+        let Some(place) = self.place_of(event, OpenPartKind::Reasoning) else { return };
+        let open = &mut self.open[place];
+        if event.summary_index > open.content {
+            open.content = event.summary_index;
+            self.draft.break_summary(open.part);
+        }
+        self.draft.add_summary(open.part, delta);
+        open.bytes += delta.len();
     }
 
     fn arguments(&mut self, event: &ResponsesEvent<'_>, delta: &str) {
@@ -250,7 +258,7 @@ impl ResponsesStreamReader {
             }
             "reasoning" => {
                 self.announce(event, OpenPartKind::Reasoning)?;
-                self.fill(event, OpenPartKind::Reasoning, &item.reasoning_text());
+                self.fill_reasoning(event, &item);
                 state = Some(raw.get());
             }
             _ => {
@@ -279,6 +287,13 @@ impl ResponsesStreamReader {
     fn fill(&mut self, event: &ResponsesEvent<'_>, kind: OpenPartKind, whole: &str) {
         if let Some(place) = self.place_of(event, kind).filter(|place| self.open[*place].bytes == 0) {
             self.add(place, whole);
+        }
+    }
+
+    fn fill_reasoning(&mut self, event: &ResponsesEvent<'_>, item: &ResponsesItem<'_>) {
+        let place = self.place_of(event, OpenPartKind::Reasoning);
+        if let Some(place) = place.filter(|place| self.open[*place].bytes == 0) {
+            response::write_reasoning(&mut self.draft, self.open[place].part, item);
         }
     }
 

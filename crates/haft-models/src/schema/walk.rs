@@ -118,8 +118,8 @@ impl<'a> SchemaWalk<'a> {
         }
     }
 
-    /// Returns a choice without other keywords. The description and `nullable` are moved into each branch. A choice
-    /// that only narrows the other keywords is dropped.
+    /// Returns a schema that has either `anyOf` or other keywords, for providers that do not accept both. Moves the
+    /// description and `nullable` into each branch. Drops `anyOf` if it only narrows the other keywords.
     fn alone(&mut self, mut translated: Map<String, Value>) -> Value {
         let narrows = ["properties", "items", "enum"].iter().any(|key| translated.contains_key(*key))
             || translated.get("type").is_some_and(|kind| kind != "object");

@@ -1,5 +1,5 @@
 use haft_core::conversation::{ModelApiFormat, PartBody};
-use haft_core::model_event::ModelEvent;
+use haft_core::model_event::{ModelEvent, PartDelta};
 use haft_core::model_reply::{ModelReply, ReplyNote, StopReason, TokenUsage};
 use haft_models::DecodeContext;
 use haft_testkit::checks;
@@ -153,7 +153,7 @@ fn each_part_is_started_filled_and_finished_in_order() {
                     assert_eq!(*index, finished.len(), "{scenario} in {format:?}");
                     finished.push(false);
                 }
-                ModelEvent::PartDelta { index, delta: haft_core::model_event::PartDelta::Text(_) } => {
+                ModelEvent::PartDelta { index, delta: PartDelta::Text(_) } => {
                     assert!(!finished[*index], "{scenario} in {format:?}");
                 }
                 ModelEvent::PartFinished { index, .. } => {
@@ -167,7 +167,7 @@ fn each_part_is_started_filled_and_finished_in_order() {
 }
 
 #[test]
-fn stream_ending_early_is_a_cut_off_reply() {
+fn stream_that_ends_early_gives_a_cut_off_reply() {
     for format in ModelApiFormat::ALL {
         let stream = streamed("text", format);
         let half = &stream[..stream.len() / 2];
@@ -232,6 +232,52 @@ fn citations_are_kept_as_annotations() {
         let count = usize::from(format != ModelApiFormat::Ollama);
         assert_eq!(annotations.sum::<usize>(), count, "{format:?}");
     }
+}
+
+/// Returns the content of a reply that is a summary; an empty line shows the start of the next paragraph.
+fn summary(events: &[ModelEvent]) -> String {
+    let text = |event: &ModelEvent| match event {
+        ModelEvent::PartDelta { delta: PartDelta::Summary(text), .. } => text.clone(),
+        ModelEvent::PartDelta { delta: PartDelta::SummaryBreak, .. } => "\n\n".to_owned(),
+        _ => String::new(),
+    };
+    events.iter().map(text).collect()
+}
+
+#[test]
+fn reasoning_summary_of_the_responses_api_is_told_apart_from_raw_reasoning() {
+    let wire = wire(ModelApiFormat::OpenaiResponses);
+    let item = |content: &str| {
+        format!(
+            r#"{{"type":"reasoning","id":"rs_1","summary":[{{"type":"summary_text","text":"One."}},{{"type":"summary_text","text":"Two."}}]{content}}}"#
+        )
+    };
+    let raw = item(r#","content":[{"type":"reasoning_text","text":"Hm."}]"#);
+    let check = |item: &str, deltas: &str, expected: (&str, &str)| {
+        let response = format!(r#"{{"id":"resp_1","status":"completed","output":[{item}]}}"#);
+        let added = r#"data: {"type":"response.output_item.added","output_index":0,"item":{"type":"reasoning","id":"rs_1","summary":[]}}"#;
+        let done = format!(r#"data: {{"type":"response.output_item.done","output_index":0,"item":{item}}}"#);
+        let end = format!(r#"data: {{"type":"response.completed","response":{response}}}"#);
+        let stream = [added, deltas, &done, &end].join("\n\n") + "\n\n";
+        let whole = wire.decode_events(response.as_bytes(), &DecodeContext::default()).unwrap();
+        for events in [read_stream(wire, [stream.as_bytes()]), whole] {
+            assert_eq!(summary(&events), expected.0, "{stream}");
+            let reply = fold(events);
+            assert_eq!(reply.parts[0].body, PartBody::Reasoning(expected.1.to_owned()), "{stream}");
+            assert_eq!(reply.parts[0].state_for(ModelApiFormat::OpenaiResponses), Some(item), "{stream}");
+        }
+    };
+    let delta = |number: u8, text: &str| {
+        format!(
+            r#"data: {{"type":"response.reasoning_summary_text.delta","output_index":0,"summary_index":{number},"delta":"{text}"}}"#
+        )
+    };
+    let deltas = [delta(0, "On"), delta(0, "e."), delta(1, "Two.")].join("\n\n");
+    check(&item(""), &deltas, ("One.\n\nTwo.", "One.\n\nTwo."));
+    check(&item(""), "", ("One.\n\nTwo.", "One.\n\nTwo."));
+    let deltas =
+        r#"data: {"type":"response.reasoning_text.delta","output_index":0,"content_index":0,"delta":"Hm."}"#;
+    check(&raw, deltas, ("", "Hm."));
 }
 
 fn chat(chunks: &[&str]) -> ModelReply {
