@@ -37,8 +37,8 @@ use crate::order::EffectOrder;
 use crate::toolset_version::ToolsetVersion;
 use haft_core::run::journal::{Durability, JournalError};
 
-/// The environment of a run. Dropping the future of [`RunDriver::drive`] cancels the current step. The run is not lost:
-/// it can be aborted, stored or driven again.
+/// The models, tools, limits and options with which a run is driven. Dropping the future of [`RunDriver::drive`]
+/// cancels the current step. The run is not lost: it can be aborted, stored or driven again.
 #[derive(Clone)]
 pub struct RunDriver<'a> {
     /// The provider that answers the run's model requests.
@@ -60,7 +60,7 @@ pub struct RunDriver<'a> {
 
 impl fmt::Debug for RunDriver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver")
+        f.debug_struct("RunDriver")
             .field("models", &self.models.name())
             .field("scope", &self.scope)
             .finish_non_exhaustive()
@@ -423,7 +423,7 @@ impl RunDriver<'_> {
     /// Executes the calls of one step. All calls get their position in the order before the first one starts. Each
     /// result is journaled and reported as soon as its call ends.
     async fn call(&self, run: &AgentRun, calls: Vec<ToolCall>) -> Vec<Result<RunInput, JournalError>> {
-        let order = EffectOrder::default();
+        let order = EffectOrder::of(run.parallel_calls());
         let place = self.place(run.counts().turns);
         let scope = Some(Arc::clone(&self.scope));
         let options = CallOptions { place, scope, search: search_scope(run), ..self.options.clone() };

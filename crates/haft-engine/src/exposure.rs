@@ -171,8 +171,8 @@ fn is_shown(tool: &OfferedTool, request: &ExposureRequest<'_>) -> bool {
     is_essential(tool, request) || is_pinned()
 }
 
-/// Returns true if the provider would refuse a request with all tools, and some of them can be hidden, even if they are
-/// pinned.
+/// Returns true if the provider would refuse a request with all tools, and at least one of them can be hidden. Even
+/// tools that match `always_show` can be hidden.
 fn exceeds_limit(tools: &[OfferedTool], request: &ExposureRequest<'_>) -> bool {
     let can_hide = || tools.iter().any(|tool| !is_essential(tool, request));
     request.limits.tools_max.is_some_and(|most| tools.len() + request.own_tools > most) && can_hide()

@@ -156,7 +156,7 @@ impl Orchestrator {
         }
         let this = Self::new(catalog, config);
         if this.config.policies.governor.is_some() {
-            // Do not call `tools` here: it would fix the names, although no caller has seen them yet.
+            // Do not call `tools` here: it would make the names permanent before any caller has seen them.
             for tool in this.catalog.snapshot().tools() {
                 let queue = tool.governed(&this.config.policies).policy.queue.as_ref();
                 this.config.queues.of(queue)?;
@@ -188,7 +188,7 @@ impl Orchestrator {
     }
 
     /// Returns all active tools in a selection, sorted by exposed name. Unlike [`tools`](Self::tools), also returns
-    /// tools that would not help a run yet, for a caller that needs a stable list.
+    /// tools that their provider does not show to a run yet, for a caller that needs a stable list.
     pub fn active_tools(&self, selection: &ToolFilter) -> Vec<OfferedTool> {
         let active = |entry: Arc<CatalogEntry>| {
             let governed = self.config.governed(&entry);
@@ -199,7 +199,8 @@ impl Orchestrator {
         self.catalog.tools().filter_map(active).collect()
     }
 
-    /// Returns all tools of all providers, sorted by exposed name. Inactive tools have the reason in their policy.
+    /// Returns all tools of all providers, sorted by exposed name. For an inactive tool, `governed.activity` contains
+    /// the reason.
     pub fn all_tools(&self) -> Vec<OfferedTool> {
         let governed =
             |entry: Arc<CatalogEntry>| OfferedTool { governed: self.config.governed(&entry), entry };
@@ -256,7 +257,7 @@ impl Orchestrator {
         call: ToolCall,
         options: CallOptions,
     ) -> impl Future<Output = ToolResult> + Send + use<'a> {
-        let turn = self.waits_for_turn(&call.name).then(|| order.enter(self.effects_of(&call.name)));
+        let turn = self.waits_for_turn(order, &call.name).then(|| order.enter(self.effects_of(&call.name)));
         let record = self.begin(call, &options);
         async move {
             let _turn = OptionFuture::from(turn).await;
@@ -322,11 +323,11 @@ impl Orchestrator {
         }
     }
 
-    /// Returns true if a call waits for the calls before it. A sub-agent's call does not wait, because the calls inside
-    /// the sub-agent take their own positions.
-    fn waits_for_turn(&self, written_name: &str) -> bool {
+    /// Returns true if a call waits for the calls before it. If calls may run in parallel, a sub-agent's call does not
+    /// wait, because the calls inside the sub-agent take their own positions.
+    fn waits_for_turn(&self, order: &EffectOrder, written_name: &str) -> bool {
         let is_agent = |tool: Arc<CatalogEntry>| tool.identity().kind == ProviderKind::Agent;
-        !self.catalog.resolve(written_name).is_ok_and(is_agent)
+        order.is_one_at_a_time() || !self.catalog.resolve(written_name).is_ok_and(is_agent)
     }
 
     fn begin(&self, call: ToolCall, options: &CallOptions) -> CallRecord {
@@ -336,7 +337,8 @@ impl Orchestrator {
         CallRecord::begin(call, options.place, context.principal.clone(), events, self.config.capture)
     }
 
-    /// Reserves context tokens around all stages, because every result takes space in the conversation, even a refusal.
+    /// Executes the call. Reserves context tokens before the first stage, because every result takes space in the
+    /// conversation, even a refusal.
     async fn carry_out(&self, mut record: CallRecord, options: CallOptions) -> ToolResult {
         let outcome = match stage::reserve(options.budget.as_ref()) {
             Ok(reserved) => {

@@ -3,23 +3,45 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use haft_core::model_request::ParallelCalls;
 use haft_core::tool::Effects;
 use tokio::sync::oneshot;
 use tokio::task::coop::unconstrained;
 
 /// The queue of the calls in one turn, in call order. Read-only calls run together; every other call runs alone, after
 /// all calls before it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct EffectOrder {
     line: Arc<Mutex<EffectQueue>>,
+    parallel: ParallelCalls,
+}
+
+impl Default for EffectOrder {
+    fn default() -> Self {
+        Self::of(ParallelCalls::Allowed)
+    }
 }
 
 impl EffectOrder {
+    /// Creates an empty queue. With `OneAtATime`, read-only calls run alone too: a model may ignore the request for one
+    /// call at a time.
+    pub fn of(parallel: ParallelCalls) -> Self {
+        Self { line: Arc::default(), parallel }
+    }
+
+    /// Returns true if every call runs alone, whatever its effects are.
+    pub(crate) fn is_one_at_a_time(&self) -> bool {
+        match self.parallel {
+            ParallelCalls::OneAtATime => true,
+            ParallelCalls::Allowed => false,
+        }
+    }
+
     /// Takes the next position immediately. The future completes when it is the call's turn; dropping it releases the
     /// position.
     pub fn enter(&self, effects: Effects) -> impl Future<Output = EffectPermit> + Send + use<> {
         let (admit, admitted) = oneshot::channel();
-        let ticket = lock(&self.line).join(EffectAccess::of(effects), admit);
+        let ticket = lock(&self.line).join(EffectAccess::of(effects, self.parallel), admit);
         let turn = EffectPermit { line: Arc::clone(&self.line), ticket };
         async move {
             // `admitted` cannot fail, because the sender lives as long as the position in the queue, and the position
@@ -51,10 +73,11 @@ enum EffectAccess {
 }
 
 impl EffectAccess {
-    fn of(effects: Effects) -> Self {
-        match effects {
-            Effects::ReadOnly => Self::Shared,
-            Effects::Idempotent | Effects::Mutating | Effects::Unknown => Self::Alone,
+    fn of(effects: Effects, parallel: ParallelCalls) -> Self {
+        match (parallel, effects) {
+            (ParallelCalls::Allowed, Effects::ReadOnly) => Self::Shared,
+            (ParallelCalls::Allowed, Effects::Idempotent | Effects::Mutating | Effects::Unknown)
+            | (ParallelCalls::OneAtATime, _) => Self::Alone,
         }
     }
 }
@@ -120,7 +143,10 @@ mod tests {
     /// Runs a script, then compares the numbers of the admitted calls. In the script, `r` and `w` join the queue, and a
     /// digit drops the call with that number.
     fn check(script: &str, expected_inside: &[usize]) {
-        let order = EffectOrder::default();
+        check_in(&EffectOrder::default(), script, expected_inside);
+    }
+
+    fn check_in(order: &EffectOrder, script: &str, expected_inside: &[usize]) {
         let mut waiting: Vec<Option<BoxFuture<'static, EffectPermit>>> = Vec::new();
         let mut inside: Vec<Option<EffectPermit>> = Vec::new();
         for step in script.chars() {
@@ -156,6 +182,18 @@ mod tests {
         check("ww", &[0]);
         check("ww0", &[1]);
         check("wrr0", &[1, 2]);
+    }
+
+    #[test]
+    fn without_parallel_calls_reads_run_one_by_one_in_order() {
+        let check = |script: &str, expected_inside: &[usize]| {
+            check_in(&EffectOrder::of(ParallelCalls::OneAtATime), script, expected_inside);
+        };
+        check("rrr", &[0]);
+        check("rrr0", &[1]);
+        check("rrr01", &[2]);
+        check("rwr1", &[0]);
+        check("rwr10", &[2]);
     }
 
     #[test]

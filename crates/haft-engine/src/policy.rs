@@ -166,7 +166,7 @@ impl Default for ToolPolicies {
 
 impl fmt::Debug for ToolPolicies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Policies")
+        f.debug_struct("ToolPolicies")
             .field("default", &self.default)
             .field("by_tool", &self.by_tool)
             .field("governor", &self.governor.is_some())

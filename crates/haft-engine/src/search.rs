@@ -1,10 +1,10 @@
 //! Finds tools by words. A model, a person or a program searches this index when there are too many tools to show.
 //!
 //! The ranking is lexical and was chosen by measurements with 12,000 real tools. The score is BM25 over weighted
-//! fields, multiplied by the share of the query that a tool matches, and divided by the length of its name. A query
-//! term also matches joined words (`configmap` for `config_map`), prefixes and a few synonyms, with a lower weight.
-//! Synonyms in one query, such as `get` and `list`, are treated as one term. A tool whose name is in the query comes
-//! first.
+//! fields, multiplied by a factor that grows with the share of the query that a tool matches, and divided by a factor
+//! that grows with the length of its name. A query term also matches joined words (`configmap` for `config_map`),
+//! prefixes and a few synonyms, with a lower weight. Synonyms in one query, such as `get` and `list`, are treated as
+//! one term. A tool whose name is in the query comes first.
 
 pub(crate) mod answer;
 mod document;
@@ -33,9 +33,9 @@ const K1: f32 = 1.4;
 const JOINED_FACTOR: f32 = 0.6;
 const PREFIX_FACTOR: f32 = 0.4;
 const SYNONYM_FACTOR: f32 = 0.3;
-/// The weight of the share of the query that a tool matches.
+/// The weight of query coverage in the score. Coverage is the share of the query that a tool matches.
 const COVERAGE_FACTOR: f32 = 2.0;
-/// The score reduction for each word in a tool's name.
+/// The amount that an average word in a tool's name adds to the divisor of the tool's score.
 const NAME_WORD_DISCOUNT: f32 = 0.3;
 /// The minimum length of a word that can match as a prefix of another word, in characters.
 const PREFIX_CHARS_MIN: usize = 4;

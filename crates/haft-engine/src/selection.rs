@@ -44,7 +44,8 @@ impl ToolFilterItem {
         effects: Effects,
     ) -> bool {
         let of_server = |glob: &ToolGlob| identity.mcp_name().is_some_and(|name| glob.matches(&name));
-        // A server's own declaration is enough here: the selection belongs to the caller and only narrows.
+        // Trust the effects that a server declares: a selection only removes tools, so a false declaration gives no
+        // further access.
         let is_reading = effects == Effects::ReadOnly;
         match self {
             Self::Group(group) => groups.contains(group),
@@ -150,7 +151,7 @@ mod tests {
         }
     }
     #[test]
-    fn selection_by_effects_covers_only_tools_of_servers_with_these_effects() {
+    fn effect_items_select_only_mcp_tools_with_these_effects() {
         let check = |item: fn(ToolGlob) -> ToolFilterItem, effects: Effects, expected: bool| {
             let selection = ToolFilter::of([item(ToolGlob::new("git__*").unwrap())]);
             let name = ToolName::new("git__log").unwrap();

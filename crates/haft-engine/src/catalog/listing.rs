@@ -46,12 +46,15 @@ impl ProviderListing {
     pub(super) fn of(provider: &dyn ToolProvider, tools_max: usize, shared: &SharedDefinitions) -> Self {
         // After a panic, the code below uses only the fact that it happened, so no inconsistent state can be seen.
         let listed = catch_unwind(AssertUnwindSafe(|| {
-            (provider.kind(), provider.namespace().clone(), provider.tools())
+            (provider.kind(), provider.namespace().clone(), provider.tools(), provider.list_warning())
         }));
         match listed {
-            Ok((kind, namespace, tools)) => {
+            Ok((kind, namespace, tools, warning)) => {
                 let values = shared.values(&tools);
-                Self::counting(kind, namespace, (tools, values), tools_max)
+                let mut listing = Self::counting(kind, namespace, (tools, values), tools_max);
+                let provider = listing.namespace.to_string();
+                listing.warnings.extend(warning.map(|message| CatalogWarning { provider, message }));
+                listing
             }
             Err(_) => Self::broken(name_of(provider)),
         }

@@ -6,7 +6,8 @@ use std::num::NonZeroUsize;
 use haft_core::principal::Principal;
 use haft_core::priority::Priority;
 
-/// Returns the number of admissions by which a priority is placed behind the highest priority.
+/// Returns the number of admissions by which a call with this priority is placed behind a call with the highest
+/// priority.
 fn priority_delay(priority: Priority) -> u64 {
     match priority {
         Priority::High => 0,

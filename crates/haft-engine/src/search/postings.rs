@@ -1,4 +1,5 @@
-//! The tools that contain each term, in two flat lists: one list per term would need an allocation for each term.
+//! The tools that contain each term. They are stored in two flat lists, because a list per term would need an
+//! allocation for each term.
 
 use super::vocabulary::TermId;
 

@@ -32,7 +32,7 @@ pub(super) fn words(text: &str) -> Vec<String> {
 const REQUEST_WORDS: &str =
     "ability able am anyone certain given need possibility possible somebody someone something specific way";
 
-/// Abbreviations that do not start like the words that they stand for.
+/// Abbreviations that are not a prefix of the words that they stand for, so prefix matching cannot find these words.
 const ABBREVIATIONS: [(&str, [&str; 2]); 4] = [
     ("pr", ["pull", "request"]),
     ("prs", ["pull", "request"]),

@@ -13,8 +13,8 @@ use crate::catalog::ResolvedTool;
 use crate::policy::GovernedTool;
 use crate::selection::ToolFilter;
 
-/// Denies a tool only if every call to it is denied. `inactivity` is the reason why the tool is inactive. Runs before validation, so a caller without permission learns
-/// nothing about the tool's schema.
+/// Denies a call if every call to this tool is denied. `inactivity` is the reason why the tool is inactive, if it is.
+/// This stage runs before validation, so that a caller without permission learns nothing about the tool's schema.
 pub(crate) fn admit(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

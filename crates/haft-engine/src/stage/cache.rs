@@ -62,8 +62,8 @@ pub(crate) fn ttl(policy: Option<Duration>, effects: Effects, wish: CacheUse) ->
     }
 }
 
-/// Looks up the memory cache, then the store. `source` is the digest of the tool's source; without it, only the memory
-/// cache is used.
+/// Looks for the output in the memory cache, then in the store. `source` is the digest of the tool's source; without
+/// it, only the memory cache is used.
 pub(crate) async fn cache(
     record: &mut CallRecord,
     cache: &Cache,

@@ -19,7 +19,8 @@ pub(crate) async fn call(
     let entry = tool.entry();
     // The `async` block also catches a panic while the provider creates its future.
     let work = async { entry.provider().call(&entry.identity().tool, arguments, context).await };
-    // A panic may leave the provider's own state inconsistent. After it, only the notes of the shared state are read.
+    // A panic may leave the provider's own state inconsistent. Of the state that the provider shares with the engine,
+    // only the call's notes are read after a panic.
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(outcome) => outcome,
         Err(panic) => Err(panicked(tool, panic.as_ref())),

@@ -11,9 +11,9 @@ use crate::catalog::{CatalogEntry, ResolvedTool, Snapshot};
 use crate::orchestrator::Orchestrator;
 use crate::stage::Deadline;
 
-/// Waits for the tool list of the running source, and denies the call if the tool is inactive in it. The catalog of the
-/// call may contain a list that an earlier process cached, or a list from before the call waited for an approval. Does
-/// nothing if the activity of the tool does not depend on its definition.
+/// Waits for the current tool list of the tool's server, and denies the call if the tool is inactive in this list. The
+/// call may have started with an older list: one that an earlier process cached, or one from before the call waited for
+/// an approval. Does nothing if the activity of the tool does not depend on its definition.
 pub(crate) async fn confirm(
     record: &mut CallRecord,
     (tool, known): (&ResolvedTool<'_>, &Arc<Snapshot>),

@@ -1,4 +1,4 @@
-//! Parse: parses the model's text as a JSON object. The receipt lists the repairs.
+//! Parse: parses the model's text as a JSON object. If the text had to be repaired, the receipt lists the repairs.
 
 use haft_core::arguments::{ArgumentLimits, ParsedArguments};
 use haft_core::result::ToolError;

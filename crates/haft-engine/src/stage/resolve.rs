@@ -13,7 +13,7 @@ use crate::policy::ToolPolicies;
 /// The maximum length of an unknown name in the error, in characters.
 const WRITTEN_NAME_CHARS_MAX: usize = 200;
 
-/// Resolves the name. `fits` returns true if a call without a namespace may refer to the tool.
+/// Resolves the name. A name without a namespace resolves only to a tool for which `fits` returns true.
 pub(crate) fn resolve<'c>(
     record: &mut CallRecord,
     catalog: &'c Snapshot,

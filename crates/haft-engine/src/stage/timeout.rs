@@ -42,7 +42,7 @@ impl fmt::Display for LimitOwner<'_> {
     }
 }
 
-/// Returns the smallest limit. Among equal limits, returns the one closest to the tool.
+/// Returns the smallest limit. Among equal limits, returns the first one.
 fn smallest<'q>(limits: impl IntoIterator<Item = (Duration, LimitOwner<'q>)>) -> (Duration, LimitOwner<'q>) {
     limits.into_iter().min_by_key(|(timeout, _)| *timeout).unwrap_or((TIMEOUT_MAX, LimitOwner::Global))
 }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
+use futures_util::future::join_all;
+use haft_core::model_request::ParallelCalls;
 use haft_core::naming::NamingScheme;
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{Effects, ToolCall};
-use haft_engine::{CallOptions, Catalog, Orchestrator, OrchestratorConfig};
+use haft_engine::{CallOptions, Catalog, EffectOrder, Orchestrator, OrchestratorConfig};
 use serde_json::json;
 
 use crate::fake::{FakeProvider, SharedLog, call, orchestrator, schema};
@@ -49,9 +51,8 @@ async fn alternating_reads_and_writes_of_a_long_turn_run_in_order() {
     assert!(results.iter().all(|result| result.outcome.is_ok()));
 }
 
-#[tokio::test(start_paused = true)]
-async fn calls_of_sub_agents_do_not_wait_for_other_calls() {
-    let log = SharedLog::default();
+/// Returns an orchestrator with an agent whose runs take a second.
+fn with_agent(log: &SharedLog) -> Orchestrator {
     let agents = [("slow_write", Effects::Unknown, schema(&["text"]))];
     let catalog = Catalog::new(
         vec![
@@ -60,11 +61,34 @@ async fn calls_of_sub_agents_do_not_wait_for_other_calls() {
         ],
         NamingScheme::Double,
     );
-    let orchestrator = Orchestrator::new(catalog, OrchestratorConfig::default());
-    let ask = |text: &str| call("agent__slow_write", &json!({ "text": text }).to_string());
+    Orchestrator::new(catalog, OrchestratorConfig::default())
+}
+
+fn ask(text: &str) -> ToolCall {
+    call("agent__slow_write", &json!({ "text": text }).to_string())
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_of_sub_agents_do_not_wait_for_other_calls() {
+    let log = SharedLog::default();
+    let orchestrator = with_agent(&log);
     let started = tokio::time::Instant::now();
     let calls = [calls("A"), vec![ask("x"), ask("y")], calls("B")].concat();
     orchestrator.execute_all(calls, CallOptions::default()).await;
     assert_eq!(started.elapsed().as_secs(), 2, "A and both sub-agents run at once, then B");
     assert_eq!(log.lines()[..3], ["A in", "x in", "y in"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_parallel_calls_reads_and_sub_agents_run_one_by_one() {
+    let log = SharedLog::default();
+    let orchestrator = with_agent(&log);
+    let order = EffectOrder::of(ParallelCalls::OneAtATime);
+    let started = tokio::time::Instant::now();
+    let calls = [calls("ab"), vec![ask("x"), ask("y")]].concat();
+    let in_turn = |call| orchestrator.execute_in_turn(&order, call, CallOptions::default());
+    join_all(calls.into_iter().map(in_turn)).await;
+    assert_eq!(started.elapsed().as_secs(), 4);
+    let expected = ["a in", "a out", "b in", "b out", "x in", "x out", "y in", "y out"];
+    assert_eq!(log.lines(), expected);
 }

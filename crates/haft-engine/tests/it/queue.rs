@@ -295,7 +295,7 @@ async fn batch_holding_a_slot_deadlocks_unless_it_bypasses_the_queue() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sub_agent_calls_inherit_its_priority() {
+async fn calls_of_a_sub_agent_inherit_its_priority() {
     let (orchestrator, log) = nested(ProviderKind::Agent);
     let ask = |text: &'static str, priority| orchestrator.execute_with(ask(text), with(priority)).boxed();
     let calls = [

@@ -87,7 +87,7 @@ impl SimulationRecorder {
             if let Some(hit) = &call.hit
                 && (hit.key != call.key || hit.age > TTL)
             {
-                broken.push(format!("{call:?} was answered with another's or an old output"));
+                broken.push(format!("{call:?} was answered with another call's output or an expired one"));
             }
         }
         broken.extend(self.passed_unfairly());

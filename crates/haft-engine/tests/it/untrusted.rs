@@ -59,7 +59,7 @@ async fn calls_that_change_or_send_data_need_approval_after_untrusted_text() {
 }
 
 #[tokio::test]
-async fn after_untrusted_text_only_ask_prompts_a_user() {
+async fn user_is_asked_after_untrusted_text_only_if_the_setting_is_ask() {
     let asked = SharedLog::default();
     let consenting = || Some(Arc::new(Consenting(asked.clone())) as Arc<dyn Approver>);
     let asking = rig(PermissionDecision::Ask, consenting());

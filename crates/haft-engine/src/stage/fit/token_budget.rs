@@ -14,8 +14,8 @@ use super::truncate::cut_content;
 use super::{FitResources, map_output_or_error};
 use crate::call_record::CallRecord;
 
-/// The maximum number of tokens in the shortest result: a refusal, or the handle of a stored output with instructions
-/// for querying it.
+/// The number of tokens that are reserved for the result of each call. The shortest results fit into it: a refusal, or
+/// the handle of a stored output with instructions for querying it.
 pub const ANSWER_TOKENS_MIN: u64 = 512;
 
 /// The estimated tokens of an image or audio. Models differ; this is the cost of a large image.
@@ -82,12 +82,12 @@ fn smaller(
         Some(stored) => replace_text_with_handle(stored, output.content),
         None => output,
     };
-    shortest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
+    longest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
 }
 
 /// Returns the output with the longest preview that fits, or `None` if it has no preview or does not fit even without
 /// one.
-fn shortest_preview(
+fn longest_preview(
     output: &ToolOutput,
     reserved: &mut Reservation,
     means: FitResources<'_>,

@@ -118,14 +118,14 @@ impl SimulationRecorder {
         let mut book = self.book();
         for queue in config.queues.snapshot() {
             if (queue.in_use, queue.waiting) != (0, 0) {
-                book.broken.push(format!("left in the end: {queue:?}"));
+                book.broken.push(format!("left at the end: {queue:?}"));
             }
         }
         if config.cache.snapshot().flights != 0 {
-            book.broken.push(format!("left in the end: {:?}", config.cache));
+            book.broken.push(format!("left at the end: {:?}", config.cache));
         }
         if self.budget.usage().pending_tokens != 0 {
-            book.broken.push(format!("left in the end: {:?}", self.budget));
+            book.broken.push(format!("left at the end: {:?}", self.budget));
         }
         let left: Vec<_> =
             book.running.iter().filter(|(_, running)| **running != 0).map(|left| left.0.clone()).collect();
