@@ -36,7 +36,8 @@ pub fn is_write_allowed(path: &Path, policy: &SandboxPolicy) -> bool {
     is_within_roots(&policy.workspace().join(path), policy.mode(), &roots)
 }
 
-/// Works like [`is_write_allowed`], but also accepts directories that do not exist.
+/// Works like [`is_write_allowed`], but takes the mode and the writable directories instead of a policy. The
+/// directories need not exist.
 pub fn is_within_roots(path: &Path, mode: SandboxMode, roots: &[&Path]) -> bool {
     match mode {
         SandboxMode::Full => true,

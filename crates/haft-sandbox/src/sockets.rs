@@ -1,4 +1,4 @@
-//! The unix sockets of the machine, which a command that may use some of them must not reach.
+//! The unix sockets of other programs. A command that may use only some unix sockets must not reach the others.
 
 use std::path::{Path, PathBuf};
 

@@ -26,8 +26,8 @@ const DEPTH_MAX: usize = 10;
 /// The maximum number of directories whose listings are cached.
 const REMEMBERED_MAX: usize = 20_000;
 
-/// The time after its last change at which the listing of a directory can be cached. A directory that changed more
-/// recently may change again with the same timestamp.
+/// A directory's listing is cached only if the directory last changed at least this long ago. A directory that changed
+/// more recently may change again with the same timestamp.
 const SETTLED_AFTER: Duration = Duration::from_secs(2);
 
 /// Files that build tools, editors, shells and other agents run or read settings from.
@@ -313,7 +313,7 @@ impl WorkspaceScan {
     }
 }
 
-/// The files in a directory that a scan reports.
+/// Selects which files in a directory a scan reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ScanPlace {
     Ordinary,

@@ -52,7 +52,7 @@ fn openapi(criterion: &mut Criterion) {
         .map(|place| place.join("tools/openapi/api.github.com.json"))
         .find(|path| path.exists());
     let path = found.expect("run `cargo xtask install` first");
-    // Measure the memory before the other rounds, because those rounds would include memory that the allocator retains.
+    // Measure the peak memory after one import. In later rounds, it would include memory that the allocator retains.
     let tools = imported(&path).tools.len();
     eprintln!("{tools} tools, peak memory of one import {} MB", peak_megabytes());
     let before = cpu_time();

@@ -153,8 +153,8 @@ impl RegisteredTool {
 }
 
 impl ToolProvider for Registry {
-    /// Returns the kind of built-in tools, because these tools are a part of the program too: their names get no
-    /// prefix.
+    /// Returns the kind of built-in tools, so that the names of these tools get no prefix: they are a part of the
+    /// program too.
     fn kind(&self) -> ProviderKind {
         ProviderKind::Builtin
     }

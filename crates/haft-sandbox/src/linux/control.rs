@@ -38,8 +38,8 @@ pub(crate) fn send_order(
     (&mut &*socket).write_all(&line[sent..])
 }
 
-/// The launcher's end of the socket. It is passed as standard input, the only descriptor that can be passed on without
-/// `fork`.
+/// The launcher's end of the socket. haft passes it as standard input, because passing any other descriptor would need
+/// code between `fork` and `exec`.
 #[derive(Debug)]
 pub(super) struct ControlSocket {
     socket: UnixStream,

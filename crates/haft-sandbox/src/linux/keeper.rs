@@ -29,7 +29,7 @@ pub(super) struct KeeperSettings {
     pub(super) protection: NameProtection,
 }
 
-/// The protection of names in writable directories.
+/// Selects whether protected files in writable directories stay protected when another program replaces them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NameProtection {
     /// If a process outside the sandbox replaces a file, the watcher covers the new file again.

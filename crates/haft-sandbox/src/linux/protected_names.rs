@@ -3,8 +3,8 @@
 //!
 //! A mount belongs to a directory entry. When another process renames a file over it, the kernel removes the mount in
 //! every namespace, and the command could write the new file. The watcher is outside the sandbox and gets each rename
-//! from inotify. It enters the mount namespace of the command, covers the new file, and ends the command if the command
-//! may have been faster.
+//! from inotify. It enters the mount namespace of the command, covers the new file, and ends the command if it may have
+//! changed the new file before.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -68,8 +68,9 @@ struct WatchedNames {
     protection: NameProtection,
 }
 
-/// Starts to watch protected names, if mounts protect them and if a command could write to a file during the short time
-/// in which its mount is gone.
+/// Starts to watch protected files, if mounts protect them and the program is a command. If another process replaces
+/// such a file, the kernel removes its mount, and the command could write to the new file until the watcher covers it
+/// again. See `protected_names`.
 fn names(attempt: LevelAttempt, order: &LaunchRequest) -> WatchedNames {
     let is_needed = attempt.has_namespaces() && matches!(order.program, LaunchProgram::Command);
     match if is_needed { NameWatch::begin(&order.plan) } else { Ok(None) } {

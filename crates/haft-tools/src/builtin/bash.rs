@@ -110,8 +110,8 @@ async fn follow(
     cx: &CallContext,
 ) -> Result<CommandExit, SandboxError> {
     let Some(mut pipe) = child.stdout.take() else { return child.wait().await };
-    // Both branches poll the same wait future: the exit status is reported only once, and a second wait would miss a
-    // status that a dropped wait has consumed.
+    // Both branches of the `select!` poll this one future. The exit status is reported only once, so a second call of
+    // `wait` could miss it.
     let mut ended = pin!(child.wait());
     tokio::select! {
         () = drain(&mut pipe, output, cx) => ended.await,
@@ -156,7 +156,7 @@ fn describe(exit: CommandExit) -> String {
     }
 }
 
-/// Returns the error of a timeout with the output so far, which often shows why the command did not finish.
+/// Returns the timeout error. It contains the output so far, which often shows why the command did not finish.
 fn timed_out(cx: &CallContext, output: LimitedOutput<'_>) -> ToolError {
     let limit = cx.time_limit.map_or_else(String::new, |limit| format!(" after {}", limit.in_words()));
     let printed =

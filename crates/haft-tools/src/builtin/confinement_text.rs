@@ -8,11 +8,11 @@ use haft_sandbox::{ResourceAccess, SandboxMode, SandboxPolicy};
 
 use super::{Builtin, DEFINITIONS};
 
-/// The lists of definitions in use, by the text about their sandbox. Runs with equal sandboxes share one list, because
+/// The definition lists in use, each with its text about the sandbox. Runs with equal sandboxes share one list, because
 /// 1,000 concurrent runs would otherwise hold 1,000 copies and compile each schema 1,000 times.
 static IN_USE: Mutex<Vec<(String, Weak<[ToolDefinition]>)>> = Mutex::new(Vec::new());
 
-/// Returns the definitions of the built-in tools under a policy.
+/// Returns the definitions of the built-in tools. The description of `bash` states the limits of this policy.
 pub(super) fn definitions_under(policy: &SandboxPolicy) -> Arc<[ToolDefinition]> {
     let text = confinement_text(policy);
     let mut in_use = IN_USE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,8 +34,8 @@ fn with_text(tool: &ToolDefinition, text: &str) -> ToolDefinition {
     tool
 }
 
-/// Describes the policy in words. The text does not name the workspace by its path, so that it is the same in every
-/// project and the prompt cache of the provider stays valid.
+/// Describes the policy for the model. The text does not contain the path of the workspace, so that it is the same in
+/// every project and the prompt cache of the provider stays valid.
 fn confinement_text(policy: &SandboxPolicy) -> String {
     let network = match policy.confinement().network {
         ResourceAccess::Allow => "The network is open.",

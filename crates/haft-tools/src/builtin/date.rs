@@ -33,7 +33,7 @@ const TIMEZONE_CHARS_MAX: usize = 64;
 /// The maximum number of suggestions for an unknown zone.
 const SUGGESTIONS_MAX: usize = 3;
 
-/// Returns the time as JSON text, in the named zone or the system's.
+/// Returns the time as JSON text, in the given time zone or else in the system's time zone.
 pub fn current_date(now: Timestamp, timezone: Option<&str>, system: TimeZone) -> Result<String, String> {
     let zone = match timezone {
         None | Some("") => system,

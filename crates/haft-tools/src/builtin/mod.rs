@@ -29,10 +29,10 @@ use haft_sandbox::{SandboxPolicy, WorkerPool};
 
 pub use bash::{BASH_TIMEOUT_SECS, COMMAND_BYTES_MAX, MAX_BASH_OUTPUT};
 
-/// The name under which the launcher starts the file worker.
+/// The name under which the sandbox launcher starts the file worker.
 pub const FILE_WORKER: &str = "files";
 
-/// Runs the file worker. The launcher calls this function in the worker process.
+/// Runs the file worker. The sandbox launcher calls this function in the worker process.
 pub fn serve_files(channel: UnixStream) {
     // Ignore the error: a broken channel means that the parent has closed it, and this process ends.
     let _ = crate::files::serve(channel);

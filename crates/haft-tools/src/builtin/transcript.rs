@@ -1,4 +1,4 @@
-//! The output of a tool that limits its own output: shows the beginning, and stores the whole output if it is longer.
+//! Limits the output of a tool: shows its beginning, and stores the whole output if it is longer.
 
 use std::borrow::Cow;
 
@@ -23,7 +23,8 @@ pub(super) struct LimitedOutput<'a> {
 enum OutputDestination<'a> {
     /// haft drops the output that it does not show, because there is no store.
     No,
-    /// The store, and the bytes so far. haft writes nothing to the store while the model can still see all bytes.
+    /// The store, and the bytes so far. haft begins to write to the store when the output may be too long to show in
+    /// full.
     Head(&'a dyn OutputStore, Vec<u8>),
     Spool(Box<dyn Spool>),
     /// The store failed. The part of the output that is not shown is lost, but the call succeeds.
@@ -54,8 +55,8 @@ impl<'a> LimitedOutput<'a> {
     /// Returns the shown text, with the handle of the stored output if text was cut. The receipt records the handle
     /// too.
     pub(super) fn finish(self, cx: &CallContext) -> ToolOutput {
-        // haft starts to store at a number of bytes, but the limit of the shown text is a number of characters. An
-        // output with multi-byte characters may therefore be stored and still be shown in full.
+        // haft starts to store after a number of bytes, but the limit of the shown text counts characters. An output
+        // with multi-byte characters may therefore be stored and still be shown in full.
         let stored = if self.shown.is_cut() { self.keeping.finish() } else { Ok(None) };
         let unseen = self.shown.unseen_chars();
         let mut output = ToolOutput::text(self.shown.finish());
@@ -72,7 +73,7 @@ impl<'a> LimitedOutput<'a> {
     }
 }
 
-/// Returns the line that describes a stored output, of which the model sees only the beginning.
+/// Describes a stored output of which the model already sees the beginning.
 fn beside(stored: StoreEntry) -> StoredOutput {
     let glimpse = OutputPreview::Shown { tokens: Tokens::by_length(stored.bytes) };
     StoredOutput { stored, reason: StoreReason::SizeCap, glimpse }

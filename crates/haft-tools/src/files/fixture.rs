@@ -1,4 +1,4 @@
-//! A temporary directory for the tests of the file tools, with the most awkward kinds of entries.
+//! A temporary directory for the tests of the file tools, with regular files, FIFOs, sockets and links.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};

@@ -42,7 +42,7 @@ fn open_root(path: &str) -> Result<PathBuf, FileError> {
     Ok(root)
 }
 
-/// Loads the readme first, so that a long list of names cannot use up its space.
+/// Returns the overview. Loads the readme first, so that a long list of names cannot use up its space.
 fn overview(root: &Path, tree: IntrospectTree) -> String {
     let mut page = IntrospectPage::new(tree.left_out);
     let readme = readme_name(&tree.directories).and_then(|name| readme_section(root, name, &mut page));

@@ -1,11 +1,11 @@
-//! Checks that a path leads to a regular file, and names the other file types for messages.
+//! Checks that a file is a regular file, and names the other file types in messages.
 
 use std::fmt;
 
 use rustix::fs::{FileType, Stat};
 
-/// A file type that the file tools neither read nor replace, because an open or a read could block, never end, or have
-/// effects.
+/// A file type that the file tools neither read nor replace, because opening or reading such a file could block, never
+/// end, or have side effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NotRegular(&'static str);
 

@@ -21,7 +21,7 @@ pub(super) enum PathFault {
     NamesDirectory,
 }
 
-/// Checks the rules for every path. The path is then used unchanged: not trimmed, case-folded or normalised.
+/// Checks the rules that apply to every path. The path is then used unchanged: not trimmed, case-folded or normalised.
 pub(super) fn check(path: &str) -> Result<(), PathFault> {
     if path.is_empty() {
         return Err(PathFault::Empty);

@@ -1,4 +1,4 @@
-//! Distinguishes refusals of the kernel from other errors, and describes both in words.
+//! Distinguishes writes that the kernel refuses from other write errors, and describes both for the model.
 
 use std::fmt;
 
@@ -45,7 +45,7 @@ impl WriteError {
     }
 }
 
-/// Returns the reason in words if the kernel refuses the request and would refuse it again.
+/// Returns the reason, if the kernel refuses the request and would refuse it again.
 fn refusal_reason(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::ACCESS => Some("there is no permission to write to this path"),

@@ -49,7 +49,7 @@ pub(super) fn load(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Resul
     text(load_bytes(path, bytes_max, links)?)
 }
 
-/// Reads the file as [`load`] does, for text of any encoding.
+/// Reads the file like [`load`], but does not require UTF-8.
 pub(super) fn load_bytes(path: &Path, bytes_max: u64, links: SymlinkHandling) -> Result<Vec<u8>, LoadError> {
     read_bounded(&open(path, links)?, bytes_max)
 }
@@ -66,8 +66,8 @@ pub(super) fn open(path: &Path, links: SymlinkHandling) -> Result<File, LoadErro
     Ok(File::from(file))
 }
 
-/// Counts the bytes during the read instead of trusting the file size: files in `/proc` report the size 0, and a file
-/// can grow.
+/// Reads a file of at most `bytes_max` bytes. Counts the bytes during the read instead of trusting the file size: files
+/// in `/proc` report the size 0, and a file can grow.
 fn read_bounded(file: &File, bytes_max: u64) -> Result<Vec<u8>, LoadError> {
     let size = file.metadata()?.len();
     if size > bytes_max {

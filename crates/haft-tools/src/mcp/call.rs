@@ -8,6 +8,7 @@ use haft_core::event::CallProgress;
 use haft_core::output::{RawResult, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::run::context::RawResults;
+use haft_core::sampling::OriginatingCall;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -135,6 +136,7 @@ async fn exchange_numbered(
         ask.headers.clone_from(&request.headers);
         ask.trace_parent.clone_from(&request.trace_parent);
         ask.progress = Some(request.progress);
+        ask.log_level = log_level(session, request.in_flight);
         ask.call = Some(Arc::clone(request.in_flight));
         let (token, raw) = session.peer.request_numbered(ask).await.map_err(failed)?;
         match content::input_required(&raw).map_err(CallError::Tool)? {
@@ -147,6 +149,16 @@ async fn exchange_numbered(
     let message =
         format!("the MCP server asked for input more than {ROUNDS_MAX} times, so haft stopped the call");
     Err(CallError::Tool(ToolError::new(ToolErrorKind::Failed, message)))
+}
+
+/// Returns the level of log messages that a client of the gateway requests for this call. A server with a handshake
+/// sends all levels, and the gateway selects.
+fn log_level(session: &McpSession, call: &InFlight) -> Option<&'static str> {
+    let OriginatingCall { run, call, .. } = &call.caller;
+    match session.era {
+        ProtocolEra::Legacy { .. } => None,
+        ProtocolEra::Modern => run.relay.as_ref()?.log_level(call),
+    }
 }
 
 /// Returns a further member of `params` that requests a task. haft requests a task only if the tool requires one,

@@ -22,8 +22,8 @@ pub struct CatalogCacheSummary {
     pub tools: usize,
 }
 
-/// Reads the summary for the server with this namespace from `directory`; `None` if its configuration digest has
-/// changed.
+/// Reads the summary for the server with this namespace from `directory`; `None` if there is no cache file, or if the
+/// server's configuration has changed.
 pub fn catalog_cache_summary(
     directory: &Path,
     namespace: &str,

@@ -25,15 +25,14 @@ pub struct ServerConfig {
     /// The sanitized name of the server, which is the prefix of its tool names.
     pub namespace: Namespace,
     pub connect: ConnectTarget,
-    /// The maximum wait for a reply, or for progress of a request.
+    /// The maximum wait for the reply to a request. Each progress notification starts the wait again.
     pub request_timeout: Duration,
     /// The maximum time from the start of the server to its list of tools. The server's package may have to be
     /// downloaded in this time.
     pub startup_timeout: Duration,
     pub health_probe: HealthProbe,
     pub wanted: ToolSelection,
-    /// The directories that haft reports to a server that asks for its roots. Some servers access only these
-    /// directories.
+    /// The directories that haft returns for the MCP request `roots/list`. Some servers access only these directories.
     pub roots: Vec<PathBuf>,
     /// The sampling settings; with `None`, the client does not advertise sampling.
     pub sampling: Option<SamplingLimits>,
@@ -69,7 +68,8 @@ pub enum ConnectTarget {
         protocol: RemoteTransport,
         /// Gets and renews tokens; `None` if the operator sets the `Authorization` header.
         auth: Option<Arc<Authorizer>>,
-        /// Checks every address before a connection. `None` for a URL that the operator wrote.
+        /// Checks every IP address before haft connects to it. `None` for a URL that the operator wrote, because haft
+        /// trusts it.
         guard: Option<Arc<AllowedHosts>>,
     },
     /// The embedding program implements the transport to the server.

@@ -1,4 +1,4 @@
-//! The delay between a server's report that its tools changed and the next listing of them.
+//! The delay between a server's report that its tools have changed and the request that lists them again.
 
 use std::time::{Duration, Instant};
 
@@ -9,10 +9,10 @@ const FIRST: Duration = Duration::from_millis(50);
 /// The maximum delay, for a server that never stops changing its tools.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The time without a change after which the next delay is the first one again.
+/// The time without changes after which the delays start again at [`FIRST`].
 const QUIET: Duration = Duration::from_secs(10);
 
-/// The last tool change of one server.
+/// The state of one server from which its next delay is computed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ListingDebounce {
     /// The delay before the last listing, and the time of this listing.

@@ -4,6 +4,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -13,6 +15,7 @@ use super::catalog_cache::CachedCatalog;
 use super::config::ServerConfig;
 use super::debounce::ListingDebounce;
 use super::era::ProtocolEra;
+use super::host::Host;
 use super::listing;
 use super::news::ServerNews;
 use super::open::{self, ConnectedServer};
@@ -241,14 +244,23 @@ impl LifecycleDriver {
             let listener = Arc::clone(connection);
             let changed = Arc::clone(&self.shared.host.tools_changed);
             self.begin(async move {
-                listen(&listener, &changed).await;
+                listen_for_changed_lists(&listener, &changed).await;
                 DriverTaskResult::Nothing
+            });
+        }
+        if connection.session.greeting.offers.subscriptions {
+            let (connection, shared) = (Arc::clone(connection), Arc::clone(&self.shared));
+            self.begin(async move {
+                match connection.session.era {
+                    ProtocolEra::Modern => listen_for_watched_resources(&connection, &shared.host).await,
+                    ProtocolEra::Legacy { .. } => subscribe_again(&connection, &shared).await,
+                }
             });
         }
     }
 
-    /// Tells the clients of a gateway to read the lists again: their first request may have come before the server was
-    /// ready.
+    /// Tells the clients of a gateway to read the lists and the watched resources again: their first request may have
+    /// come before the server was ready, and a server that was not running reported no changes.
     fn announce_lists(&self, connection: &McpConnection) {
         let news = &self.shared.host.news;
         // Ignore send errors: without a gateway there is no receiver.
@@ -257,6 +269,9 @@ impl LifecycleDriver {
         }
         if connection.session.greeting.offers.resources {
             let _ = news.send(ServerNews::ResourcesChanged);
+        }
+        for uri in self.shared.host.watched.uris() {
+            let _ = news.send(ServerNews::ResourceUpdated(uri));
         }
     }
 
@@ -314,18 +329,71 @@ fn short_reason(state: &LifecycleState) -> String {
         .unwrap_or_default()
 }
 
-/// Subscribes to tool changes until the server refuses. Reopens a subscription that ended, and then reports a change,
-/// because one may have been missed in between. A server that refuses reports no changes.
-async fn listen(connection: &McpConnection, changed: &Notify) {
+/// Subscribes to changed lists until the server refuses. A server that refuses reports no changes.
+async fn listen_for_changed_lists(connection: &McpConnection, changed: &Notify) {
     let offers = connection.session.greeting.offers;
     let (prompts, resources) = (offers.prompts, offers.resources);
     let fields = format!(
         "\"notifications\":{{\"toolsListChanged\":true,\"promptsListChanged\":{prompts},\"resourcesListChanged\":{resources}}}"
     );
+    listen(connection, &fields, || changed.notify_one()).await;
+}
+
+/// Subscribes to changes of the watched resources. Opens a new stream when the clients of the gateway watch other
+/// resources, and keeps the old stream until the server has confirmed the new one, so that no change is missed.
+async fn listen_for_watched_resources(connection: &McpConnection, host: &Host) -> DriverTaskResult {
+    let watched = &host.watched;
+    watched.begin();
+    let mut old: Option<BoxFuture<'_, ()>> = None;
+    loop {
+        let uris = watched.uris();
+        let mut stream = Box::pin(listen_for_updates(connection, host, uris.clone())) as BoxFuture<'_, ()>;
+        loop {
+            tokio::select! {
+                () = &mut stream => {
+                    watched.refused(&uris);
+                    stream = Box::pin(pending());
+                }
+                () = async { if let Some(old) = &mut old { old.await } }, if old.is_some() => old = None,
+                () = watched.all_answered(&uris), if old.is_some() => old = None,
+                () = watched.changed_from(&uris) => break,
+            }
+        }
+        old = Some(stream);
+    }
+}
+
+/// Subscribes to the watched resources at a server that has started again. A server forgets its subscriptions when it
+/// ends.
+async fn subscribe_again(connection: &McpConnection, shared: &McpServerState) -> DriverTaskResult {
+    for uri in shared.host.watched.uris() {
+        let fields = format!("\"uri\":{}", Value::from(uri));
+        let ask = PeerRequest::new("resources/subscribe", fields, shared.config.request_timeout);
+        // A server that refuses reports no changes.
+        let _ = connection.session.peer.request(ask).await;
+    }
+    DriverTaskResult::Nothing
+}
+
+/// Subscribes to changes of these resources until the server refuses.
+async fn listen_for_updates(connection: &McpConnection, host: &Host, uris: Vec<String>) {
+    if uris.is_empty() {
+        return pending().await;
+    }
+    let fields = format!("\"notifications\":{{\"resourceSubscriptions\":{}}}", Value::from(uris.clone()));
+    // Ignore send errors: without a gateway there is no receiver.
+    let may_have_changed =
+        || uris.iter().for_each(|uri| drop(host.news.send(ServerNews::ResourceUpdated(uri.clone()))));
+    listen(connection, &fields, may_have_changed).await;
+}
+
+/// Keeps a subscription with these parameters open until the server refuses. Reopens a subscription that ended, and
+/// then calls `may_have_missed`, because the server may have reported a change in between.
+async fn listen(connection: &McpConnection, fields: &str, may_have_missed: impl Fn()) {
     let mut wait = LISTEN_AGAIN;
     loop {
         let opened = Instant::now();
-        let ask = PeerRequest::new("subscriptions/listen", fields.as_str(), LISTEN_PATIENCE);
+        let ask = PeerRequest::new("subscriptions/listen", fields, LISTEN_PATIENCE);
         match connection.session.peer.request(ask).await {
             Ok(_)
             | Err(
@@ -341,7 +409,7 @@ async fn listen(connection: &McpConnection, changed: &Notify) {
         wait =
             if opened.elapsed() < LISTEN_AGAIN_MAX { (wait * 2).min(LISTEN_AGAIN_MAX) } else { LISTEN_AGAIN };
         sleep(wait).await;
-        changed.notify_one();
+        may_have_missed();
     }
 }
 

@@ -1,14 +1,14 @@
-//! Determines from a server's reaction to a probe whether its protocol revision has a handshake (an era, in our code).
+//! Determines a server's protocol era (revisions with or without a handshake) from its reaction to a probe.
 
 use super::message::UNSUPPORTED_VERSION;
 
-/// The newest protocol version without sessions.
+/// The newest protocol version without a handshake.
 pub const MODERN: &str = "2026-07-28";
 
 /// The protocol versions with a handshake, the newest first.
 pub const LEGACY: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
-/// The kind of protocol revision that a server uses: with or without a handshake.
+/// The era of the protocol revision that a server uses: with or without a handshake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProtocolEra {
     /// A protocol revision without a handshake: every request is self-contained.
@@ -32,7 +32,7 @@ impl ProtocolEra {
         }
     }
 
-    /// Returns the kind of a cached protocol version; `None` for an unknown version.
+    /// Returns the era of a cached protocol version; `None` for an unknown version.
     pub(super) fn of_version(version: &str) -> Option<Self> {
         if version == MODERN {
             return Some(ProtocolEra::Modern);

@@ -1,12 +1,14 @@
 //! The client side of a connection: answers the server's requests and handles its notifications.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
 
-use haft_core::client_relay::{RelayedLog, RelayedRequest};
+use haft_core::client_relay::{ClientRelay, RelayedLog, RelayedRequest};
 use haft_core::elicitation::ElicitationAnswer;
 use haft_core::position::CallOperation;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, broadcast};
@@ -19,6 +21,7 @@ use super::refusal::ServerRequestRefusal;
 use super::sampling::SamplingPolicy;
 use super::trace::{ServerTrace, TraceLineKind};
 use super::trace_parent::{self, TraceParents};
+use super::watched_resources::WatchedResources;
 use haft_core::redact::SecretRedactor;
 
 /// The maximum length of an excerpt of a notification or of stray output in the log, in characters.
@@ -34,6 +37,12 @@ const RELAYED_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of elicitation requests during one call.
 const ASKED_MAX: u32 = 32;
 
+/// The method of a request for the directories that the client works in.
+const ROOTS: &str = "roots/list";
+
+/// The method of a request to a model.
+const SAMPLING: &str = "sampling/createMessage";
+
 /// Selects whether the client announces elicitation. Some servers list fewer tools to clients without it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ElicitationSupport {
@@ -44,13 +53,20 @@ pub enum ElicitationSupport {
 
 /// The capabilities of a gateway's client that the servers behind the gateway may use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a capability of its own in the protocol")]
 pub struct RelayedCapabilities {
     /// The client can ask its user to open a URL.
     pub url_elicitation: bool,
     /// The client can send sampling requests to its model.
     pub sampling: bool,
+    /// These sampling requests may define tools.
+    pub sampling_tools: bool,
+    /// These sampling requests may include the context of servers.
+    pub sampling_context: bool,
     /// The client can name the directories that it works in.
     pub roots: bool,
+    /// The client announces when these directories change.
+    pub roots_change: bool,
 }
 
 /// The client side of one connection.
@@ -66,6 +82,8 @@ pub(super) struct Host {
     /// The limits of the server's sampling requests; `None` if the operator does not allow sampling.
     pub(super) sampling: Option<SamplingPolicy>,
     pub(super) calls: InFlightCalls,
+    /// The client of a gateway that has only this client. It answers requests for roots outside of calls.
+    pub(super) only_client: OnceLock<Weak<dyn ClientRelay>>,
     pub(super) log: Arc<LogRing>,
     /// The secrets that the server may repeat and that logs must not contain.
     pub(super) withheld: Arc<SecretRedactor>,
@@ -78,6 +96,7 @@ pub(super) struct Host {
     pub(super) tools_changed: Arc<Notify>,
     /// Receives the other notifications, for the clients of a gateway.
     pub(super) news: broadcast::Sender<ServerNews>,
+    pub(super) watched: Arc<WatchedResources>,
 }
 
 impl Host {
@@ -92,10 +111,19 @@ impl Host {
             capabilities.insert("elicitation".into(), kinds);
         }
         if !self.roots.is_empty() || self.relayed.roots {
-            capabilities.insert("roots".into(), json!({}));
+            let changes = if self.roots_change() { json!({ "listChanged": true }) } else { json!({}) };
+            capabilities.insert("roots".into(), changes);
         }
         if self.sampling.is_some() || self.relayed.sampling {
-            capabilities.insert("sampling".into(), json!({}));
+            let mut parts = serde_json::Map::new();
+            // haft's own sampler supports neither part.
+            if self.is_relayed(SAMPLING) {
+                let RelayedCapabilities { sampling_tools, sampling_context, .. } = self.relayed;
+                let declared = [("tools", sampling_tools), ("context", sampling_context)];
+                let declared = declared.into_iter().filter(|(_, is_declared)| *is_declared);
+                parts.extend(declared.map(|(name, _)| (name.to_owned(), json!({}))));
+            }
+            capabilities.insert("sampling".into(), Value::Object(parts));
         }
         Value::Object(capabilities)
     }
@@ -115,6 +143,10 @@ impl Host {
         {
             count_question(call)?;
             let params = relayed_params(params)?;
+            if method == SAMPLING && !self.relayed.sampling_tools && has_tools(params) {
+                let reason = "the client does not support tools in sampling requests";
+                return Err(ServerRequestRefusal::Wrong(reason.into()));
+            }
             let request = RelayedRequest { server: &self.server, key, method, params };
             return tokio::select! {
                 biased;
@@ -125,10 +157,23 @@ impl Host {
                 },
             };
         }
+        if method == ROOTS
+            && self.is_relayed(method)
+            && matches!(asker, RequestingCall::None)
+            && let Some(client) = self.only_client.get().and_then(Weak::upgrade)
+        {
+            let request =
+                RelayedRequest { server: &self.server, key, method, params: relayed_params(params)? };
+            let relayed = client.relay(request).await.map_err(ServerRequestRefusal::Declined);
+            return relayed.map(|result| String::from(Box::<str>::from(result)));
+        }
+        if self.is_relayed(method) {
+            call_of(asker)?;
+        }
         let params = params.ok_or_else(|| ServerRequestRefusal::Wrong("the request has no `params`".into()));
         match (method, &self.sampling) {
             ("ping", _) => Ok("{}".into()),
-            ("roots/list", _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
+            (ROOTS, _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
             ("elicitation/create", _) => {
                 let request = readable(params?)?;
                 let call = call_of(asker)?;
@@ -139,7 +184,7 @@ impl Host {
                     elicited = self.elicited(request, call) => Ok(elicitation_result(elicited).to_string()),
                 }
             }
-            ("sampling/createMessage", Some(policy)) => {
+            (SAMPLING, Some(policy)) => {
                 let written = match call_of(asker) {
                     Ok(call) => policy.answer(&self.server, params?, call).await,
                     Err(refusal) => Err(refusal),
@@ -153,13 +198,18 @@ impl Host {
         }
     }
 
+    /// Returns true if haft announces changes of the roots to the server. The roots of the configuration do not change.
+    pub(super) fn roots_change(&self) -> bool {
+        self.relayed.roots_change && self.is_relayed(ROOTS)
+    }
+
     /// Returns true for requests that the client of a gateway answers. The operator's settings for the server take
     /// precedence.
     fn is_relayed(&self, method: &str) -> bool {
         match method {
             "elicitation/create" => self.elicitation == ElicitationSupport::Offered,
-            "sampling/createMessage" => self.relayed.sampling && self.sampling.is_none(),
-            "roots/list" => self.relayed.roots && self.roots.is_empty(),
+            SAMPLING => self.relayed.sampling && self.sampling.is_none(),
+            ROOTS => self.relayed.roots && self.roots.is_empty(),
             _ => false,
         }
     }
@@ -181,7 +231,8 @@ impl Host {
         match origin {
             RequestingCall::Call(call) => {
                 if let Some(relay) = &call.caller.run.relay {
-                    relay.log(RelayedLog { level: &record.level, params: &record.params });
+                    let LogRecord { level, params } = &record;
+                    relay.log(RelayedLog { call: &call.caller.call, level, params });
                 }
             }
             // Ignore the send error: without a gateway there is no receiver.
@@ -199,6 +250,7 @@ impl Host {
                 let uri = params.and_then(ServerNews::updated_uri);
                 uri.map(|uri| self.news.send(ServerNews::ResourceUpdated(uri)));
             }
+            "notifications/subscriptions/acknowledged" => self.watched.acknowledged(params),
             // A cancelled request needs no action, because the server ignores a late answer
             // to it.
             _ => {}
@@ -243,6 +295,15 @@ fn count_question(call: &InFlight) -> Result<(), ServerRequestRefusal> {
     Err(ServerRequestRefusal::Declined(format!(
         "the MCP server asked the user too often; the limit is {ASKED_MAX} requests per call"
     )))
+}
+
+/// Returns true if a sampling request defines tools.
+fn has_tools(params: &str) -> bool {
+    #[derive(Deserialize)]
+    struct SamplingTools {
+        tools: Option<IgnoredAny>,
+    }
+    serde_json::from_str::<SamplingTools>(params).is_ok_and(|params| params.tools.is_some())
 }
 
 fn relayed_params(params: Option<&RawValue>) -> Result<&str, ServerRequestRefusal> {

@@ -32,7 +32,7 @@ const LIST_BYTES_MAX: usize = 32 << 20;
 /// at least one tool, the limit on tools is reached first and reported.
 const PAGES_MAX: usize = TOOLS_MAX + 1;
 
-/// The operator's selection of the tools of a server, and changes to their definitions.
+/// The operator's selection of a server's tools, and the operator's changes to their definitions.
 #[derive(Debug, Clone, Default)]
 pub struct ToolSelection {
     /// Patterns for tool names as the server sends them.
@@ -49,8 +49,8 @@ pub struct ToolSelection {
     pub effects: Vec<(ToolGlob, Effects)>,
 }
 
-/// Selects whether arguments are also sent as headers. Only HTTP has headers. Over HTTP, a tool with an invalid
-/// `x-mcp-header` is skipped.
+/// Whether arguments with the schema keyword `x-mcp-header` are also sent as HTTP headers. With `Sent`, a tool in which
+/// this keyword is invalid is skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ParamHeaders {
     Sent,
@@ -62,9 +62,11 @@ pub enum ParamHeaders {
 #[derive(Debug, Clone, Default)]
 pub struct McpToolList {
     pub(super) tools: Arc<[ToolDefinition]>,
-    /// For each tool, by its name in haft: the name that the server uses, and the headers.
+    /// The entry of each tool, by the name of the tool in haft.
     pub(super) known: HashMap<ToolName, McpToolEntry>,
     pub skipped: Vec<SkippedTool>,
+    /// True if the server has more tools than haft accepts.
+    pub(super) is_cut: bool,
 }
 
 impl ToolSelection {
@@ -78,12 +80,19 @@ impl McpToolList {
         &self.tools
     }
 
+    /// Returns a warning for the operator if haft did not accept all tools of the server.
+    pub(super) fn warning(&self) -> Option<String> {
+        self.is_cut.then(|| {
+            format!("the server has more than {TOOLS_MAX} tools, of which haft uses the first {TOOLS_MAX}")
+        })
+    }
+
     pub(super) fn definition(&self, tool: &ToolName) -> Option<&ToolDefinition> {
         self.tools.iter().find(|definition| definition.name == *tool)
     }
 }
 
-/// The name of a tool at its server, the headers that the server asks for, and its task support.
+/// The server's own name for a tool, the headers that the tool's schema asks for, and its task support.
 #[derive(Debug, Clone)]
 pub(super) struct McpToolEntry {
     pub(super) name: String,
@@ -91,7 +100,7 @@ pub(super) struct McpToolEntry {
     pub(super) tasks: ToolTaskSupport,
 }
 
-/// A tool with the definition under which a call was allowed.
+/// A called tool, with the definition that haft had when it allowed the call.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CalledTool<'a> {
     pub(super) entry: &'a McpToolEntry,
@@ -162,7 +171,7 @@ pub(super) fn read(raw: &[Box<RawValue>], wanted: &ToolSelection) -> McpToolList
         let reason = format!("the server has more than {TOOLS_MAX} tools; haft skips the rest");
         reading.skipped.push(SkippedTool { name: "…".into(), reason });
     }
-    reading.named()
+    McpToolList { is_cut: raw.len() > TOOLS_MAX, ..reading.named() }
 }
 
 struct ToolListParser<'a> {
@@ -215,8 +224,9 @@ impl ToolListParser<'_> {
         Ok(())
     }
 
-    /// Gives each tool a unique name. Keeps a legal name. If several illegal names become the same legal name, adds to
-    /// each a digest of the original name, so that the order of the list has no effect.
+    /// Gives each tool a unique name. A legal name stays unchanged. If the legal form of an illegal name would clash
+    /// with another name, it gets a digest of the original name as a suffix. So the names do not depend on the order of
+    /// the list.
     fn named(self) -> McpToolList {
         let Self { mut tools, known, skipped, .. } = self;
         let (legal, other): (Vec<usize>, Vec<usize>) =
@@ -232,7 +242,7 @@ impl ToolListParser<'_> {
             tools[at].name = name;
         }
         let known = tools.iter().map(|tool| tool.name.clone()).zip(known).collect();
-        McpToolList { tools: tools.into(), known, skipped }
+        McpToolList { tools: tools.into(), known, skipped, is_cut: false }
     }
 
     fn skip(&mut self, name: String, reason: &str) {
@@ -424,5 +434,7 @@ mod tests {
         let found = listing(&texts, &all());
         assert_eq!(found.tools.len(), TOOLS_MAX);
         assert!(found.skipped[0].reason.contains("more than 10000 tools"), "{:?}", found.skipped);
+        assert!(found.warning().is_some_and(|warning| warning.contains("the first 10000")));
+        assert_eq!(listing(&texts[..TOOLS_MAX], &all()).warning(), None);
     }
 }

@@ -15,8 +15,8 @@ pub(super) fn is_login_tool(name: &ToolName) -> bool {
     name.as_str() == NAME
 }
 
-/// Returns the definition of the login tool of a server. Rules and selections match this tool by its effects and
-/// groups: the call itself changes nothing, and the tool belongs to the group of its server.
+/// Returns the definition of the login tool of a server. The tool is read-only, because the call itself changes
+/// nothing. It is in the group of its server, so that rules for this group apply to it.
 pub(super) fn login_tool(server: &str, namespace: &Namespace) -> ToolDefinition {
     let description = format!(
         "Asks the user to log in at the MCP server `{server}`. The tools of this server are unknown before the login."

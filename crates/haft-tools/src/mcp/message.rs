@@ -14,7 +14,7 @@ const BATCH_MAX: usize = 1000;
 /// The maximum length of a request id from the other side, in bytes. The reply repeats the id.
 pub const ID_BYTES_MAX: usize = 1024;
 
-/// The maximum number of characters of a server's error message that are repeated.
+/// The maximum number of characters that haft shows of a server's error message.
 pub(super) const ERROR_CHARS_MAX: usize = 4_000;
 
 /// The maximum number of characters that are kept of an error that cannot be parsed. It is larger than
@@ -24,7 +24,7 @@ const UNREAD_CHARS_MAX: usize = 2 * ERROR_CHARS_MAX;
 /// The maximum size of an error object that is parsed, in bytes.
 const ERROR_BYTES_MAX: usize = 64 << 10;
 
-/// The id of one of our requests.
+/// The id of a request that haft sends.
 pub type RequestId = u64;
 
 /// A JSON-RPC message to an MCP server.
@@ -74,7 +74,7 @@ pub const METHOD_NOT_FOUND: i64 = -32_601;
 pub const UNSUPPORTED_VERSION: i64 = -32_022;
 /// The error code for a client that lacks a capability which the request needs.
 pub const MISSING_CAPABILITY: i64 = -32_021;
-/// The error code for a request whose user must open a URL first, in protocol version 2025-11-25.
+/// The error code for a request that fails until the user opens a URL, in protocol version 2025-11-25.
 pub const URL_REQUIRED: i64 = -32_042;
 pub const SESSION_NOT_FOUND: i64 = -32_001;
 

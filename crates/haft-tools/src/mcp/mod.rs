@@ -1,5 +1,5 @@
-//! Tools of MCP servers: every transport, protocol revisions with and without a handshake, and no processes left
-//! behind.
+//! Tools of MCP servers, over every transport and with every protocol revision. No server process outlives its
+//! connection.
 //!
 //! Start reading at [`SupervisedServer`] (one server, kept alive by `driver`, which performs the actions that
 //! `supervisor` decides), then `open` (from a configuration to a connection), `session` (detects the protocol revision)
@@ -43,6 +43,7 @@ mod task_call;
 mod trace;
 mod trace_parent;
 mod transport;
+mod watched_resources;
 
 pub use auth::{
     AuthError, Authorizer, IdentityProvider, Keyring, KeyringPreference, LOGIN_NEEDED, LoopbackRedirect,
@@ -76,3 +77,4 @@ pub use supervisor::SERVER_STATES;
 pub use trace::{TraceLineKind, TraceSink};
 pub use trace_parent::TraceParents;
 pub use transport::{ForgetOutcome, Inbox, MESSAGE_BYTES_MAX, Transport, TransportFailure, TransportOpener};
+pub use watched_resources::ResourceWatch;

@@ -1,4 +1,4 @@
-//! Notifications of a server for the clients of a gateway.
+//! Notifications of an MCP server that a gateway passes to its clients.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ const URI_BYTES_MAX: usize = 8 << 10;
 /// A notification of an MCP server that a gateway passes to its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
-    /// The server lists other prompts than before.
+    /// The server's list of prompts has changed.
     PromptsChanged,
-    /// The server lists other resources or templates than before.
+    /// The server's list of resources or resource templates has changed.
     ResourcesChanged,
     /// The resource with this URI has changed.
     ResourceUpdated(String),
-    /// The server writes a log record.
+    /// The server has sent a log record.
     Log(LogRecord),
 }
 

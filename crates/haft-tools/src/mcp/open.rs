@@ -27,9 +27,10 @@ use haft_core::settings::mcp::RemoteTransport;
 /// listing.
 const PROMPTS_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The wait for a reply to the `server/discover` probe. The server may not support this method. An old local process
-/// may never reply. A remote server replies to unknown methods, but may have to wake up first.
+/// The wait for a reply to the `server/discover` probe from a local process. An old server may never reply to this
+/// unknown method.
 const SILENCE_NEAR: Duration = Duration::from_secs(3);
+/// The same wait for a remote server. It replies even to unknown methods, but may have to start first.
 const SILENCE_FAR: Duration = Duration::from_secs(10);
 
 /// A connected MCP server and its tools.
@@ -40,8 +41,8 @@ pub(super) struct ConnectedServer {
     pub(super) transport: &'static str,
 }
 
-/// Opens a connection and lists the tools within the start-up timeout. `known` is the kind of protocol revision (its
-/// era) of an earlier connection.
+/// Opens a connection and lists the tools within the start-up timeout. `known` is the protocol era of an earlier
+/// connection.
 pub(super) async fn open(
     config: &ServerConfig,
     host: &Arc<Host>,

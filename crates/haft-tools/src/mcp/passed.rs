@@ -1,10 +1,15 @@
 //! Passes requests other than tool calls to a server, for a client of a gateway.
 
+use std::sync::Weak;
+use std::time::Duration;
+
+use haft_core::client_relay::ClientRelay;
 use haft_core::event::CallProgress;
 use haft_core::sampling::OriginatingCall;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::broadcast;
+use tokio::time::timeout;
 
 use super::auth::LOGIN_NEEDED;
 use super::call::{self, CallError, McpExchange};
@@ -14,6 +19,10 @@ use super::param_header::encoded;
 use super::server::SupervisedServer;
 use super::session::ServerOffers;
 use super::supervisor::LifecycleEvent;
+use super::watched_resources::ResourceWatch;
+
+/// The maximum wait until a server without sessions confirms that it watches a resource.
+const CONFIRMATION_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A request from a gateway's client that haft passes to an MCP server.
 #[derive(Debug)]
@@ -21,7 +30,7 @@ pub struct PassedRequest<'a> {
     pub method: PassedMethod,
     /// The members of `params` as JSON, without braces.
     pub fields: String,
-    /// The name or URI that a header repeats in protocol revisions without sessions.
+    /// The name of the prompt or the URI of the resource. A header repeats it in protocol revisions without sessions.
     pub name: Option<&'a str>,
     /// The client, which answers requests from the server during this request.
     pub caller: OriginatingCall,
@@ -54,11 +63,10 @@ impl PassedMethod {
         }
     }
 
-    fn is_offered(self, offers: ServerOffers, era: &ProtocolEra) -> bool {
+    fn is_offered(self, offers: ServerOffers) -> bool {
         match self {
             Self::ListResources | Self::ListTemplates | Self::ReadResource => offers.resources,
-            // Protocol revisions without sessions have another kind of subscription, which haft does not support.
-            Self::Subscribe | Self::Unsubscribe => offers.subscriptions && *era != ProtocolEra::Modern,
+            Self::Subscribe | Self::Unsubscribe => offers.subscriptions,
             Self::ListPrompts | Self::GetPrompt => offers.prompts,
             Self::Complete => offers.completions,
         }
@@ -111,8 +119,11 @@ impl SupervisedServer {
         for _ in 0..2 {
             let connection = self.ready().await.map_err(|error| PassError::of_reason(error.message))?;
             let session = &connection.session;
-            if !request.method.is_offered(session.greeting.offers, &session.era) {
+            if !request.method.is_offered(session.greeting.offers) {
                 return Err(PassError::NotOffered);
+            }
+            if let Some(done) = self.subscription_by_haft(&session.era, request).await {
+                return done;
             }
             let header = request.name.filter(|_| session.era == ProtocolEra::Modern);
             let exchange = McpExchange {
@@ -133,6 +144,63 @@ impl SupervisedServer {
         Err(PassError::Unavailable(
             "the MCP server ends every session right after it opens the session".into(),
         ))
+    }
+
+    /// Sets the client that answers requests for roots outside of calls. A gateway with several clients has no such
+    /// client, because haft could not know which of them should answer. Only the first call has an effect.
+    pub fn set_only_client(&self, client: Weak<dyn ClientRelay>) {
+        let _ = self.shared.host.only_client.set(client);
+    }
+
+    /// Tells the server that the client of the gateway works in other directories. Servers without sessions have no such
+    /// notification.
+    pub fn announce_changed_roots(&self) {
+        if let Some(connection) = self.shared.connection()
+            && connection.session.era != ProtocolEra::Modern
+            && self.shared.host.roots_change()
+        {
+            connection.session.peer.notify("notifications/roots/list_changed", "");
+        }
+    }
+
+    /// Watches a resource for a client of the gateway. A server with a handshake also needs a subscription request.
+    pub fn watch_resource(&self, uri: &str) -> Option<ResourceWatch> {
+        self.shared.host.watched.add(uri)
+    }
+
+    /// Answers a subscription request that the server does not get. A server without sessions has no such requests: the
+    /// stream for the watched resources takes their place. A server keeps a resource that other clients watch. Returns
+    /// `None` for all other requests.
+    async fn subscription_by_haft(
+        &self,
+        era: &ProtocolEra,
+        request: &PassedRequest<'_>,
+    ) -> Option<Result<Box<RawValue>, PassError>> {
+        let uri = request.name?;
+        let is_shared =
+            || request.method == PassedMethod::Unsubscribe && self.shared.host.watched.is_shared(uri);
+        if *era != ProtocolEra::Modern && !is_shared() {
+            return None;
+        }
+        match request.method {
+            // The last watch ends after this request.
+            PassedMethod::Unsubscribe => {}
+            PassedMethod::Subscribe => {
+                let patience = self.shared.config.request_timeout.min(CONFIRMATION_WAIT_MAX);
+                match timeout(patience, self.shared.host.watched.is_confirmed(uri)).await {
+                    Ok(true) => {}
+                    Ok(false) => return Some(Err(PassError::NotOffered)),
+                    Err(_) => {
+                        let waited = patience.as_millis();
+                        let reason =
+                            format!("the MCP server did not confirm the subscription within {waited} ms");
+                        return Some(Err(PassError::Unavailable(reason)));
+                    }
+                }
+            }
+            _ => return None,
+        }
+        Some(RawValue::from_string("{}".into()).map_err(|error| PassError::Unavailable(error.to_string())))
     }
 
     fn not_passed(&self, generation: u64, error: CallError) -> PassError {

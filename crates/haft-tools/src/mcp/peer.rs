@@ -63,6 +63,9 @@ pub(super) struct PeerRequest<'a> {
     /// The maximum wait for a reply or for progress.
     pub(super) patience: Duration,
     pub(super) progress: Option<&'a (dyn Fn(CallProgress) + Send + Sync)>,
+    /// The least severe level of log messages that the server shall send during this request. Only protocol revisions
+    /// without sessions have it.
+    pub(super) log_level: Option<&'static str>,
     /// The call that the request is made for; `None` for a request of haft itself.
     pub(super) call: Option<Arc<InFlight>>,
     /// Metadata that replaces the connection's, for requests that are sent before the protocol revision is known.
@@ -78,6 +81,7 @@ impl PeerRequest<'_> {
             trace_parent: None,
             patience,
             progress: None,
+            log_level: None,
             call: None,
             manner: None,
         }
@@ -206,14 +210,18 @@ impl Peer {
         let manner = ask.manner.as_ref().or(self.manner.get()).unwrap_or(&none);
         let own = || trace_parent::of_connection(self.trace, id);
         let parent = ask.trace_parent.clone().unwrap_or_else(own);
-        let mut text = String::with_capacity(240 + fields.len() + manner.meta.len());
+        let mut text = String::with_capacity(300 + fields.len() + manner.meta.len());
         let (comma, meta_comma) = (separator(fields), separator(&manner.meta));
         // Writing to a string cannot fail.
         let _ = write!(
             text,
-            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{{fields}{comma}\"_meta\":{{{}{meta_comma}\"traceparent\":\"{parent}\",\"progressToken\":{id}}}}}}}",
+            "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{{{fields}{comma}\"_meta\":{{{}{meta_comma}\"traceparent\":\"{parent}\",\"progressToken\":{id}",
             manner.meta
         );
+        if let Some(level) = ask.log_level {
+            let _ = write!(text, ",\"io.modelcontextprotocol/logLevel\":\"{level}\"");
+        }
+        text.push_str("}}}");
         let traced = std::iter::once(("traceparent".to_owned(), parent));
         let headers = manner.headers.iter().chain(headers).cloned().chain(traced).collect();
         McpOutgoingMessage { id: Some(id), method: Cow::Borrowed(method), headers, text }

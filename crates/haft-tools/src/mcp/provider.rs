@@ -132,6 +132,10 @@ impl ToolProvider for McpProvider {
         listing.tools.iter().cloned().chain(login).collect()
     }
 
+    fn list_warning(&self) -> Option<String> {
+        self.server.shared.listing().warning()
+    }
+
     fn changes(&self) -> Option<&ChangeCounter> {
         Some(&self.server.shared.changes)
     }
@@ -145,7 +149,7 @@ impl ToolProvider for McpProvider {
         &'a self,
         progress: &'a (dyn Fn(CallProgress) + Send + Sync),
     ) -> BoxFuture<'a, Result<(), ToolError>> {
-        // A connection is available only after its tools are listed.
+        // Waiting for the connection is enough, because a connection is available only after its tools are listed.
         Box::pin(async move { self.server.ready_reporting(progress).await.map(drop) })
     }
 

@@ -35,7 +35,8 @@ pub(super) struct SamplingPolicy {
 }
 
 impl SamplingPolicy {
-    /// Returns the JSON result. The run of the call pays, its user consents, and its sampler calls the model.
+    /// Returns the JSON result. The request is charged to the run that made the tool call. The user of this run
+    /// consents, and its sampler calls the model.
     pub(super) async fn answer(
         &self,
         server: &str,
@@ -138,8 +139,8 @@ struct SamplingContentPart {
     mime_type: String,
 }
 
-/// Parses a request. Ignores `includeContext`, so that no conversation of ours reaches the server. Also ignores the
-/// model preferences, because the operator chooses the model.
+/// Parses a request. Ignores `includeContext`, so that the server learns nothing about the conversation of the run.
+/// Also ignores the model preferences, because the operator chooses the model.
 fn read(
     server: &str,
     params: &RawValue,

@@ -72,7 +72,7 @@ pub struct McpEnvironment {
     /// The directory for logs and cached tool lists.
     pub directory: Option<PathBuf>,
     pub elicitation: ElicitationSupport,
-    /// The capabilities of the gateway's client; empty for a run.
+    /// The capabilities of the gateway's client; empty if haft is not a gateway.
     pub relayed: RelayedCapabilities,
     /// Limits concurrent starts: each start holds a permit until it ends.
     pub starts: Arc<Semaphore>,
@@ -84,7 +84,7 @@ pub struct McpEnvironment {
     pub login: LoginOffer,
 }
 
-/// Selects whether the user of a caller can log in at a server during a call.
+/// Whether the caller's user can log in at a server during a call.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum LoginOffer {
     /// The user can log in. As long as the tools of a server are unknown, haft lists a login tool for this server.
@@ -137,7 +137,8 @@ struct CurrentConnection {
     transport: Option<&'static str>,
 }
 
-/// An open connection to the server, with its number among all connections of this server.
+/// An open connection to the server. `generation` numbers the connections of this server, so that late events of an
+/// earlier connection are recognised.
 #[derive(Debug)]
 pub(super) struct McpConnection {
     pub(super) session: McpSession,
@@ -184,6 +185,8 @@ impl SupervisedServer {
             log: Arc::clone(&log),
             tools_changed: Arc::new(Notify::new()),
             news: broadcast::Sender::new(NEWS_WAITING_MAX),
+            watched: Arc::default(),
+            only_client: std::sync::OnceLock::new(),
         };
         let memory =
             directory.as_ref().map(|directory| CatalogCache::of(directory, config.namespace.as_str()));
@@ -272,7 +275,8 @@ impl SupervisedServer {
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
         let tool = called.entry;
-        // Without a connection, the list comes from the cache, and only the operator's lock file can refuse a change.
+        // Without a connection, the tool list comes from the cache, and the running server may define the tool
+        // differently. Then only the operator's lock file can refuse the changed tool.
         let mut checked = self.shared.checked_list();
         let progress = |progress| cx.progress(progress);
         let config = &self.shared.config;
@@ -590,7 +594,7 @@ impl fmt::Debug for McpEnvironment {
 
 impl fmt::Debug for SupervisedServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server").field("config", &self.shared.config).finish_non_exhaustive()
+        f.debug_struct("SupervisedServer").field("config", &self.shared.config).finish_non_exhaustive()
     }
 }
 
@@ -601,8 +605,8 @@ fn task_ttl(limit: Option<&TimeLimit>) -> Duration {
     left.map_or(TASK_TTL, |left| left.saturating_add(TASK_TTL_MARGIN)).min(TASK_TTL_MAX)
 }
 
-/// Keeps the errors that only the client of a gateway can resolve, by declaring a capability or opening a URL. Returns
-/// `None` for all other errors.
+/// Returns the error if only the client of a gateway can resolve it, by declaring a capability or opening a URL.
+/// Returns `None` for all other errors.
 fn for_client(error: RpcError) -> Option<ProtocolError> {
     let RpcError { code, message, data } = error;
     [MISSING_CAPABILITY, URL_REQUIRED].contains(&code).then_some(ProtocolError { code, message, data })

@@ -1,4 +1,4 @@
-//! The parsers of all server input, as functions of the text alone. The fuzz targets call them.
+//! The parsers of all server input, as functions that take only text. The fuzz targets call them.
 
 use haft_core::result::ToolError;
 use serde_json::value::RawValue;
@@ -12,7 +12,7 @@ pub fn messages(line: &str) -> usize {
     message::read(line).len()
 }
 
-/// Returns the id of our request that a message answers, if the message is too long to be parsed.
+/// Returns the id of the request that a message answers, for a message that is too long to be parsed.
 pub fn id_in_fragment(head: &str, tail: &str) -> Option<u64> {
     message::id_in_fragment(head, tail)
 }

@@ -15,7 +15,7 @@ pub struct SharedServers {
 }
 
 impl SharedServers {
-    /// Registers with the running server with this digest, or creates one.
+    /// Adds a user to the running server that has this digest, or creates the server.
     pub fn join(&self, digest: &str, make: impl FnOnce() -> SupervisedServer) -> McpProvider {
         // Hold the lock until the end. Otherwise the last user could leave a server while another one joins it.
         let mut servers = self.by_digest.lock().unwrap_or_else(PoisonError::into_inner);

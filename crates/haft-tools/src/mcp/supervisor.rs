@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_states_contains_every_name() {
+    fn server_states_lists_the_name_of_every_state() {
         let (now, reason) = (Instant::now(), String::new());
         let restarting = |failures| LifecycleState::Restarting {
             cause: RestartCause::Ended,
@@ -442,7 +442,7 @@ mod tests {
         let now = Instant::now();
         let refused = || LifecycleEvent::AuthNeeded { reason: "401".into() };
         let ready = || LifecycleState::Ready { since: now, failures: 3 };
-        // The server answered another call, so the connection was never closed.
+        // The server answers another call on the same connection, which was never closed.
         assert_eq!(life(ready(), &[refused(), LifecycleEvent::Alive], now), ["needs_auth", "ready"]);
         // Further refusals of the server leave the state unchanged.
         assert_eq!(life(ready(), &[refused(), refused()], now), ["needs_auth", "needs_auth"]);

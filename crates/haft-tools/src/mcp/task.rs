@@ -14,13 +14,13 @@ use super::content::{INPUTS_MAX, InputRequest};
 use super::era::ProtocolEra;
 use super::message::{self, RpcError};
 
-/// The extension that a client of a revision without sessions declares to get tasks.
+/// The extension that a client declares to get tasks, in protocol revisions without sessions.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// The only revision with a handshake that has tasks.
 const CORE_TASKS: &str = "2025-11-25";
 
-/// The key in the metadata of a request from the server that names its task.
+/// The metadata key with which a request from the server names its task.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The poll interval for a server that names none.
@@ -33,7 +33,7 @@ const POLL_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The maximum poll interval. Without this limit, a server that requests a year would delay the result by a year.
 const POLL_PAUSE_MAX: Duration = Duration::from_secs(15);
 
-/// The maximum size of the id of a task, in bytes. Every request about the task repeats it.
+/// The maximum size of a task id, in bytes. Every request about the task repeats the id.
 const TASK_ID_BYTES_MAX: usize = 1024;
 
 /// The maximum number of characters of a server's text that an error or a progress message repeats.
@@ -58,7 +58,7 @@ impl ToolTaskSupport {
     }
 }
 
-/// Returns true if a server of this revision has tasks that the client asks for.
+/// Returns true if this protocol revision has core tasks, for which the client must ask.
 pub(super) fn has_core_tasks(era: &ProtocolEra) -> bool {
     match era {
         ProtocolEra::Modern => false,
@@ -106,7 +106,7 @@ pub(super) struct UpstreamTaskState {
     pub(super) message: Option<String>,
     /// The wait before the next poll, within our limits.
     pub(super) pause: Duration,
-    /// The questions, the result and the error of the task. Only the tasks extension puts them into the state.
+    /// The inputs that the task needs. Only the tasks extension puts them, the result and the error into the state.
     pub(super) inputs: BoundedObject<InputRequest, INPUTS_MAX>,
     pub(super) result: Option<Box<RawValue>>,
     pub(super) error: Option<RpcError>,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn request_names_its_task_in_the_metadata() {
+    fn task_of_a_request_is_read_from_its_metadata() {
         let named = json!({"_meta": {RELATED_TASK: {"taskId": "t"}}, "message": "?"});
         assert_eq!(related_task(Some(&raw(&named))).as_deref(), Some("t"));
         assert_eq!(related_task(Some(&raw(&json!({"message": RELATED_TASK})))), None);

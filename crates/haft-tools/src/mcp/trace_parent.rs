@@ -13,6 +13,9 @@ pub trait TraceParents: Send + Sync {
 
     /// Makes the span of a caller the parent of the run that this session starts or continues next.
     fn adopt(&self, session: SessionId, caller: &TraceContext);
+
+    /// Forgets the span of the caller, because the work for this session ends without a run.
+    fn release(&self, session: SessionId);
 }
 
 /// Returns the trace context of a call if there is no tracing backend: the session id becomes the trace id, and the

@@ -1,4 +1,4 @@
-//! Answers questions in free text without a model, if no model is available.
+//! Answers questions about a stored output if no model is available: with a page, or with the beginning and the end.
 
 use haft_core::chunk::ChunkSettings;
 use haft_core::settings::outputs::OutputReadSettings;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::extract::{ExtractError, PAGE_BYTES_MAX, PagedText};
 
-/// Returns the chunk settings for pages of the maximum size of one answer.
+/// Returns the settings that split an output into pages of at most `PAGE_BYTES_MAX` bytes.
 fn chunking(reading: &OutputReadSettings) -> ChunkSettings {
     let OutputReadSettings { overlap_percent, avg_line_bytes_threshold, .. } = *reading;
     ChunkSettings { bytes_max: PAGE_BYTES_MAX, overlap_percent, avg_line_bytes_threshold }

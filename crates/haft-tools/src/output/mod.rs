@@ -1,4 +1,4 @@
-//! Large outputs are kept in a store, so that a model can query them without reading them as a whole.
+//! Queries about large tool outputs. haft keeps such outputs in a store, so that a model need not read them as a whole.
 //!
 //! Start reading at [`OutputQuery`], the queries. They run inside the confined worker ([`serve`]), because a jq filter
 //! that a model wrote may never end.

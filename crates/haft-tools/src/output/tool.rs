@@ -1,4 +1,4 @@
-//! `tool_output`: queries of a stored output.
+//! `tool_output`: answers queries about a stored output.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -95,7 +95,7 @@ impl OutputTools {
         let question = input.extract.unwrap_or_default();
         let query = OutputQuery::parse(&question).map_err(invalid)?;
         let answer = match query {
-            // haft answers a query of binary content in this process, because such a query is always fast.
+            // haft answers a query about binary content in this process, because such a query is always fast.
             Some(query) if media::is_binary(&content) => query.answer(&content),
             Some(_) => ask(&self.workers, &question, &content).await,
             None if media::is_binary(&content) => Ok(format!("{}\n({HOW_TO_ASK})", about_binary(&content))),
@@ -141,7 +141,7 @@ impl OutputTools {
     }
 }
 
-/// Reads the bytes of an output of the calling run.
+/// Reads a stored output of the calling run.
 async fn content(handle: &str, cx: &CallContext) -> Result<Vec<u8>, ToolError> {
     let found = match (Handle::parse(handle), &cx.run.outputs) {
         (Some(handle), Some(outputs)) => outputs.read_range(&handle, WHOLE_OUTPUT).await,

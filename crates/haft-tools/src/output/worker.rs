@@ -9,13 +9,14 @@ use super::extract::{ExtractError, OutputQuery};
 use crate::frame::{self, FrameError};
 use crate::worker_request::exchange;
 
-/// The name under which the launcher starts the worker.
+/// The name under which the sandbox launcher starts the worker.
 pub const EXTRACT_WORKER: &str = "extract";
 
 #[derive(Serialize, Deserialize)]
 struct ExtractRequest {
     extract: String,
-    /// The output as text, with invalid UTF-8 replaced. The answer is text too, so it would replace the same bytes.
+    /// The output as text, with invalid UTF-8 replaced. The replacement loses nothing, because the answer is text too
+    /// and would replace the same bytes.
     content: String,
 }
 

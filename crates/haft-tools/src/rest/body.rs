@@ -164,8 +164,8 @@ fn boundary(parts: &[Vec<u8>]) -> String {
     digest.iter().take(16).fold(BOUNDARY.to_owned(), |line, byte| format!("{line}{byte:02x}"))
 }
 
-/// haft accepts both standard and URL-safe base64, with or without padding: both are in use, and models omit the
-/// padding.
+/// The accepted variants of base64: standard and URL-safe, with or without padding. Both alphabets are in use, and
+/// models omit the padding.
 const BASE64: [GeneralPurpose; 2] = [
     GeneralPurpose::new(
         &base64::alphabet::STANDARD,

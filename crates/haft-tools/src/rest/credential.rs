@@ -100,7 +100,7 @@ fn add_cookie(request: &mut RestRequest, name: &str, value: &SecretString) -> Re
     add_header(request, http::header::COOKIE, &line)
 }
 
-/// Returns the pairs with other names, so that a pair can be appended: the operator's value takes precedence over an
+/// Returns the pairs with other names. The caller then appends the operator's pair, which takes precedence over an
 /// argument.
 fn others(pairs: &str, separator: &str, name: &str) -> String {
     let others = pairs

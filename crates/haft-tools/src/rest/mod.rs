@@ -2,8 +2,8 @@
 //!
 //! Start reading at [`RestTools`], the provider. For a call, `request` builds a [`RestRequest`] from a [`RestTool`] and
 //! the arguments without any IO, `credential` adds the secrets, `client` sends the request, but only to the hosts and
-//! addresses that `guard` allows, and `answer` converts the response to a tool output. [`openapi`] converts an OpenAPI
-//! document to [`RestTool`]s. This module does not depend on the configuration, the engine or a model.
+//! addresses that `guard` allows, and `response` converts the response to a tool output. [`openapi`] converts an
+//! OpenAPI document to [`RestTool`]s. This module does not depend on the configuration, the engine or a model.
 
 mod address;
 mod body;

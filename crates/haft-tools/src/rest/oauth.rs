@@ -61,8 +61,8 @@ impl ClientCredentialsResponse {
     }
 }
 
-/// The time before its expiry in which haft does not use a token, because the token could expire while the request is
-/// in transit.
+/// The time before its expiry at which haft stops using a token, because the token could expire while a request is in
+/// transit.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// The lifetime of a token if the server states none.

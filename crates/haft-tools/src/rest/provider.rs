@@ -41,7 +41,10 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 impl RestTools {
     /// Creates the provider. Tool names must be unique: of two equal names, only the last tool could be called.
-    pub fn new(tools: Vec<RestTool>) -> Self {
+    pub fn new(mut tools: Vec<RestTool>) -> Self {
+        for tool in &mut tools {
+            tool.definition.facts.host = Some(tool.plan.host().into());
+        }
         let definitions = tools.iter().map(|tool| tool.definition.clone()).collect();
         let tools = tools.into_iter().map(|tool| (tool.definition.name.clone(), tool)).collect();
         Self { namespace: Namespace::sanitize(NAMESPACE), definitions, tools }
@@ -164,8 +167,8 @@ fn too_long(streaming: &StreamSettings) -> ToolError {
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 
-/// Returns the digest of a request and of the credentials that are added when it is sent. The request is a pure
-/// function of the arguments, so the digest covers the operator's URL, headers and body.
+/// Returns the digest of a request and of the headers and credentials that are added when it is sent. The request
+/// contains the operator's URL and body, so the digest changes with them too.
 fn digest_of(tool: &RestTool, request: &RestRequest) -> Digest {
     let RestRequest { method, url, headers, body } = request;
     let mut parts: Vec<&[u8]> = vec![method.name().as_bytes(), url.as_str().as_bytes()];

@@ -130,7 +130,8 @@ impl OperationPlan {
         header_value("cookie", &pairs.join("; ")).map(|value| Some((http::header::COOKIE, value)))
     }
 
-    /// Returns the given parameters of one location. Treats null as absent, because null cannot be sent as text.
+    /// Returns the parameters of one location for which the call has an argument. Treats null as absent, because null
+    /// cannot be sent as text.
     fn given<'a>(
         &'a self,
         arguments: &'a ArgumentMap,
@@ -166,7 +167,7 @@ pub(super) fn joined(base: &Url, path: &str) -> Result<Url, ToolError> {
 }
 
 /// Returns true if a segment of the path is `.` or `..`, in any spelling that the URL standard treats as such: it reads
-/// `\\` as `/`, and removes tabs and line breaks.
+/// a backslash as `/`, and removes tabs and line breaks.
 pub(super) fn has_dots(path: &str) -> bool {
     let is_dots = |segment: &str| {
         let read: String = segment.chars().filter(|c| !matches!(c, '\t' | '\n' | '\r')).collect();

@@ -91,7 +91,7 @@ impl TextTemplate {
 /// Prints only the parameters: the text may be secret, such as a token in a header template.
 impl fmt::Debug for TextTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Template").field("parameters", &self.parameters().collect::<Vec<_>>()).finish()
+        f.debug_struct("TextTemplate").field("parameters", &self.parameters().collect::<Vec<_>>()).finish()
     }
 }
 

@@ -45,6 +45,15 @@ pub enum RequestPlan {
 }
 
 impl RequestPlan {
+    /// Returns the scheme, host and port of the requests.
+    pub(super) fn host(&self) -> String {
+        let url = match self {
+            RequestPlan::Templated(templated) => &templated.origin,
+            RequestPlan::Operation(operation) => &operation.base,
+        };
+        url.origin().ascii_serialization()
+    }
+
     pub fn method(&self) -> Method {
         match self {
             RequestPlan::Templated(templated) => templated.method,

@@ -18,10 +18,10 @@ use url::Url;
 
 use super::generated_arguments;
 
-/// The number of operations that are tried per document.
+/// The number of requests that are validated per document.
 const SAMPLE: usize = 50;
 
-/// The server URL that the validator uses instead of the one in each document.
+/// The server URL that replaces the one in each document.
 const BASE: &str = "https://api.example.com/base";
 
 /// Returns the path of an installed file or directory.
@@ -101,14 +101,14 @@ fn every_box_operation_is_imported_or_skipped_with_a_reason() {
     check_whole("box.com.json", 260, 247);
 }
 
-/// The minimum numbers of parts that must be validated in addition to the requests, and the maximum number of
-/// operations that may be skipped.
+/// The bounds for one document: how many operations may be skipped, and how many special parameters must be validated.
 struct Bounds {
     /// The maximum number of operations skipped because no arguments could be generated for them, or because their
     /// request equals the request of another operation.
     passed_over_max: usize,
-    /// The minimum number of deep objects, and of parameters with alternatives, that must be validated.
+    /// The minimum number of validated parameters that are deep objects.
     deep_min: u64,
+    /// The minimum number of validated parameters with alternatives (`anyOf` or `oneOf`).
     alternatives_min: u64,
 }
 
@@ -176,11 +176,11 @@ fn sampled(tool: &RestTool, all: &[RestTool]) -> Result<Value, &'static str> {
     let schema = &tool.definition.input_schema;
     let arguments = generated_arguments::value(schema, 0).ok_or("no arguments were found")?;
     let parsed = RawArguments::from_value(&arguments).parse(&ArgumentLimits::default());
-    let parsed = parsed.map_err(|_| "the arguments are no arguments")?;
+    let parsed = parsed.map_err(|_| "the generated arguments cannot be parsed")?;
     let valid = Schema::compile(schema)
         .validate(parsed)
         .map_err(|_| "the generated arguments do not match the schema")?;
-    let request = build(tool, valid.value()).map_err(|_| "the request cannot be made")?;
+    let request = build(tool, valid.value()).map_err(|_| "the request cannot be built")?;
     Ok(as_json(tool, &request))
 }
 

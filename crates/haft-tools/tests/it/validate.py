@@ -1,7 +1,7 @@
-"""Judges requests by the description they were made from: one line of JSON in, one line per complaint out.
+"""Validates requests against the OpenAPI document that they were built from. Prints one line of JSON per error.
 
-What openapi-core cannot read, deep objects and alternatives among the types of a parameter, is decoded by qs-codec, as servers
-that take such parameters do, and judged by openapi-schema-validator. The last line says how much of each was judged.
+openapi-core does not support deep objects and parameters with `anyOf` or `oneOf`. qs-codec decodes these, as real servers do,
+and openapi-schema-validator validates them. The last line of the output counts the validated requests and parameters.
 """
 
 import base64
@@ -20,7 +20,7 @@ from werkzeug.datastructures import ImmutableMultiDict
 spec_path, requests_path, base = sys.argv[1:4]
 with open(spec_path) as file:
     document = json.load(file)
-# Servers of operations are not what is judged; nor is the description itself.
+# Replace the servers and remove the security requirements: this test validates neither of them.
 document["servers"] = [{"url": base}]
 for item in document["paths"].values():
     for part in [item, *[value for value in item.values() if isinstance(value, dict)]]:
@@ -30,7 +30,7 @@ document.pop("security", None)
 
 
 def simplified(value):
-    """Takes out what the judge cannot read: files that discriminators name, and alternatives among types of a parameter."""
+    """Removes the parts that openapi-core does not support: discriminators, deep objects, and parameters with alternatives."""
     if isinstance(value, list):
         return [simplified(item) for item in value if not is_deep(item)]
     if not isinstance(value, dict):
@@ -42,7 +42,7 @@ def simplified(value):
         for name in [name for name, encoding in kept["encoding"].items() if is_deep(encoding)]:
             kept["encoding"].pop(name)
             kept["schema"]["properties"].pop(name)
-    # Forms are read property by property: what has none is lost to the judge.
+    # openapi-core reads a form by its properties, so it would report a required field without a property as missing.
     if isinstance(kept.get("required"), list) and isinstance(kept.get("properties"), dict):
         kept["required"] = [name for name in kept["required"] if name in kept["properties"]]
     return kept
@@ -52,7 +52,7 @@ def is_deep(item):
     return isinstance(item, dict) and item.get("style") == "deepObject"
 
 
-# A fragment never reaches a server.
+# Remove the fragments of paths, because clients do not send them to the server.
 for path in [path for path in document["paths"] if "#" in path]:
     document["paths"].setdefault(path.split("#")[0], document["paths"].pop(path))
 
@@ -82,7 +82,7 @@ def resolved(value):
     return value
 
 
-# The most literal path first, as servers choose.
+# Try the paths with the fewest parameters first, as servers do.
 routes = sorted(whole["paths"], key=lambda path: path.count("{"))
 routes = [(re.compile(re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path))), resolved(whole["paths"][path])) for path in routes]
 
@@ -100,7 +100,7 @@ def valid(value, schema):
 
 
 def typed(value, schema):
-    """Text as the types that the schema has for it."""
+    """Converts text to the types in the schema."""
     schema = resolved(schema) or {}
     for alternative in schema.get("anyOf") or schema.get("oneOf") or []:
         candidate = typed(value, alternative)
@@ -127,7 +127,7 @@ def decoded(text):
 
 
 def beyond(request, url):
-    """What openapi-core leaves out of a request: kind, name, schema and the value that arrived."""
+    """Yields the parameters that openapi-core does not validate: kind, name, schema and decoded value."""
     item, operation = operation_of(request["method"].lower(), url.path)
     query = decoded(url.query)
     for parameter in map(resolved, item.get("parameters", []) + operation.get("parameters", [])):
@@ -163,5 +163,5 @@ for request in requests:
     for kind, name, schema, value in beyond(request, url):
         judged[kind] += 1
         if not valid(typed(value, schema), resolved(schema)):
-            print(json.dumps({"tool": request["tool"], "error": f"{name}: {str(value)[:200]} does not fit"}))
+            print(json.dumps({"tool": request["tool"], "error": f"{name}: {str(value)[:200]} does not match the schema"}))
 print(json.dumps(judged))

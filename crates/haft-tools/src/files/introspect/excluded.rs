@@ -77,7 +77,8 @@ const SECRET_FILES: &[&str] = &[
     "service-account*.json",
 ];
 
-/// Directory names that are excluded. The names have no patterns: `credentials/` contains code more often than secrets.
+/// Directory names that are excluded. They are not patterns, because a directory such as `credentials/` contains code
+/// more often than secrets.
 const DIRECTORIES: &[&str] = &[".aws", ".git", ".gnupg", ".kube", ".ssh"];
 
 /// Names that match a pattern above, but that belong to files without secrets.

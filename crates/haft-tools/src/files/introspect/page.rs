@@ -24,7 +24,7 @@ impl IntrospectPage {
         self.chars_left
     }
 
-    /// Returns the text if the whole text fits into the page, because a part of a file would mislead the model.
+    /// Returns the text if all of it fits into the page, otherwise `None`: a part of a file would mislead the model.
     pub(super) fn admit(&mut self, path: &Path, text: String) -> Option<String> {
         let Some(chars_left) = self.chars_left.checked_sub(text.chars().count()) else {
             self.leave_out(OmittedEntry { path: path.to_owned(), reason: OmissionReason::TotalReached });

@@ -138,8 +138,8 @@ impl WalkLimit {
     }
 }
 
-/// Returns the kind of an entry. Skips links, which the walk does not follow, and special files, which have no text to
-/// show.
+/// Returns the name and kind of an entry. Skips links, which the walk does not follow, and special files, which have no
+/// text to show.
 fn entry(found: &DirEntry) -> Option<NamedEntry> {
     let kind = found.file_type().ok()?;
     if kind.is_dir() {

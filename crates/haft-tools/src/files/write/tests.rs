@@ -203,7 +203,7 @@ fn write_as_root_keeps_the_file_owner() {
     let fixture = FileFixture::new();
     let path = fixture.file("f", "old");
     if std::os::unix::fs::chown(&path, Some(65534), Some(65534)).is_err() {
-        return; // Only root can create a file of another owner for this test; other users have no owner to keep.
+        return; // Only root can give a file to another owner, so the test cannot run as another user.
     }
     write(&path, "new").unwrap();
     let metadata = fs::metadata(&path).unwrap();

@@ -17,7 +17,7 @@ const CLIENT_ASSERTION_SECONDS: u64 = 60;
 /// The maximum size of an assertion file, in bytes.
 const ASSERTION_BYTES_MAX: u64 = 64 << 10;
 
-/// The grant that redeems an assertion (RFC 7523, section 2.1).
+/// The grant type that exchanges an assertion for a token (RFC 7523, section 2.1).
 pub(super) const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 
 /// The kind of assertion that authenticates a client (RFC 7523, section 2.2).
@@ -49,8 +49,8 @@ pub(super) async fn of_file(path: &Path) -> Result<SecretString, AuthError> {
     if text.expose_secret().is_empty() { Err(unreadable("the file is empty".into())) } else { Ok(text) }
 }
 
-/// Reads a file within the limit. The limit applies to the bytes that are read, because a file can grow, and the size of
-/// a file in `/proc` is always zero.
+/// Reads a file within the limit. The limit applies to the bytes that are read, because a file can grow, and files in
+/// `/proc` report the size 0.
 fn read_bounded(path: &Path) -> Result<String, String> {
     let not_a_file = || format!("expected a file of at most {ASSERTION_BYTES_MAX} bytes");
     // Without this flag, opening a named pipe would wait for a writer.

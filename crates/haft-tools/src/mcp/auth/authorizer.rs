@@ -47,8 +47,8 @@ pub enum OauthGrantConfig {
     Person,
     /// The client credentials grant: the client authenticates itself.
     ClientCredentials,
-    /// A JWT bearer grant (RFC 7523): the identity of a workload is a token in this file, which the platform of the
-    /// workload replaces.
+    /// The JWT bearer grant (RFC 7523): a token in this file proves the identity of the workload. The platform that
+    /// runs the workload renews the file.
     JwtBearer { assertion: PathBuf },
     /// Enterprise-managed authorization: the identity provider exchanges the ID token in this file for a grant that the
     /// authorization server accepts.
@@ -86,19 +86,19 @@ pub trait OauthConsent: Send + Sync {
 
 /// The OAuth client for one server.
 pub struct Authorizer {
-    /// The server's name as the operator wrote it, for the login hint.
+    /// The server's name as the operator wrote it, for debug output.
     name: String,
     server: Url,
     oauth: OauthConfig,
     file: TokenFile,
-    /// `None` when haft cannot ask a user; the error then names the login command.
+    /// `None` when haft cannot ask a user; the error then states that a user must log in.
     consent: Option<Arc<dyn OauthConsent>>,
     http: Http,
     network: ServerNetwork,
     /// The cached token. The lock is held during a renewal, so that concurrent callers wait for the new token and use
     /// it.
     cached_token: Mutex<Option<OauthToken>>,
-    /// The nonce that the server sent last, for proofs of the token's key.
+    /// The `DPoP` nonce that the server sent last. The next proof contains it.
     nonce: StdMutex<Option<String>>,
 }
 
@@ -124,7 +124,7 @@ impl Authorizer {
         })
     }
 
-    /// Adds the token to a request, with a new proof of its key if the token is bound to one. Returns the nonce in the
+    /// Adds the token to a request, and a new `DPoP` proof if the token is bound to a key. Returns the nonce of the
     /// proof.
     pub(in crate::mcp) fn authorize(
         &self,
@@ -153,9 +153,9 @@ impl Authorizer {
         Ok(nonce)
     }
 
-    /// Keeps the nonce of a response. Returns true if the server rejected the request only because the proof contains
-    /// the nonce `sent` and not this nonce. The stored nonce cannot decide this: a concurrent request may have replaced
-    /// it already.
+    /// Stores the `DPoP` nonce of a response. Returns true if the caller should repeat the request: the server demands
+    /// a nonce, and the new one differs from `sent`, the nonce of the rejected proof. The stored nonce cannot serve for
+    /// this comparison, because a concurrent request may have replaced it already.
     pub(in crate::mcp) fn keep_nonce(
         &self,
         headers: &HeaderMap,
@@ -274,7 +274,8 @@ impl Authorizer {
         Ok(())
     }
 
-    /// Returns the server's challenge; `None` when the server does not require a token.
+    /// Sends a request without a token, and returns the server's challenge; `None` when the server does not require a
+    /// token.
     async fn trigger_unauthorized(&self) -> Result<Option<Challenge>, AuthError> {
         Ok(Challenge::of(&self.request_without_token().await?))
     }
@@ -409,10 +410,10 @@ impl Authorizer {
         }
     }
 
-    /// Lets the identity provider exchange an ID token for a grant that only this authorization server accepts, and
-    /// only for this MCP server. The operator configured the address of the identity provider, so the address may be in
-    /// a private network although the MCP server is public. Therefore the network guard judges these requests by the
-    /// address of the identity provider, not by the address of the MCP server.
+    /// Exchanges an ID token at the identity provider for a grant that is valid only at this authorization server and
+    /// only for this MCP server. The identity provider may be in a private network even if the MCP server is public,
+    /// because the operator configured its address. Therefore these requests use an HTTP client that depends on the
+    /// network of the identity provider, not on the network of the MCP server.
     async fn exchange_id_token(
         &self,
         id_token: &SecretString,
@@ -611,7 +612,7 @@ fn not_given(why: TokenRequestError) -> AuthError {
 fn fresh(token: OauthToken, given: OauthTokenResponse, now: u64) -> OauthToken {
     let OauthTokenResponse { access_token, token_type, expires_in, refresh_token } = given;
     OauthToken {
-        // An authorization server may return a bearer token although the client sent a proof of its key.
+        // An authorization server may return a bearer token although the client sent a DPoP proof.
         dpop: token.dpop.filter(|_| token_type.eq_ignore_ascii_case(TOKEN_TYPE_DPOP)),
         access: access_token,
         refresh: refresh_token,

@@ -11,7 +11,7 @@ pub(in crate::mcp) struct Challenge {
     pub(super) resource_metadata: Option<String>,
     pub(super) scope: Option<String>,
     pub(super) error: Option<String>,
-    /// Whether the server accepts tokens that are bound to a key.
+    /// Whether the server accepts tokens that are bound to a key (`DPoP`).
     pub(super) names_dpop: bool,
     /// The IP address that sent the challenge.
     pub(super) from: Option<IpAddr>,
@@ -67,7 +67,7 @@ fn after_scheme(text: &str) -> Option<&str> {
     text.get(at + "bearer".len()..)
 }
 
-/// Finds the scheme `DPoP` at the beginning, or after another challenge in the same header.
+/// Returns whether the header names the scheme `DPoP`, either first or after another challenge.
 fn names_dpop(text: &str) -> bool {
     let mut schemes = text.split(',').filter_map(|part| part.split_whitespace().next());
     schemes.any(|scheme| scheme.eq_ignore_ascii_case("dpop"))

@@ -23,7 +23,7 @@ pub struct PreregisteredClient {
 
 impl std::fmt::Debug for PreregisteredClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("KnownClient").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("PreregisteredClient").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

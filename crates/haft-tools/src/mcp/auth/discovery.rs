@@ -17,7 +17,7 @@ pub(super) struct OauthDiscovery {
     pub(super) resource: String,
     pub(super) scopes: Vec<String>,
     pub(super) issuer: AuthorizationServer,
-    /// Whether the server and its authorization server support tokens that are bound to a key.
+    /// Whether the server and its authorization server support tokens that are bound to a key (`DPoP`).
     pub(super) binds_tokens: bool,
 }
 
@@ -72,7 +72,7 @@ pub(super) async fn discover(
             let resource = about.resource.unwrap_or_else(|| server.to_string());
             if !covers(&resource, server) {
                 return Err(AuthError::refused(
-                    "the OAuth metadata of the MCP server is for another URL than the server's, so haft refuses it",
+                    "the OAuth metadata of the MCP server is for another server URL, so haft refuses it",
                 ));
             }
             (resource, about.scopes_supported, about.authorization_servers.into_iter().next())
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn oauth_resource_covers_the_server_url_and_paths_below() {
+    fn oauth_resource_covers_its_own_url_and_the_paths_below_it() {
         let check = |resource, expected| {
             assert_eq!(covers(resource, &url("https://h/a/mcp")), expected, "{resource}");
         };

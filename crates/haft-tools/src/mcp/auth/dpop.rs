@@ -1,4 +1,4 @@
-//! `DPoP` (RFC 9449): a token that is bound to a key, and a proof of the key with every request.
+//! `DPoP` (RFC 9449): binds a token to a key, and proves with every request that the client has the key.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) const NONCE_REQUIRED: &str = "use_dpop_nonce";
 /// The maximum length of a nonce that haft sends back, in bytes.
 const NONCE_BYTES_MAX: usize = 1024;
 
-/// The key of a token. Every proof is signed with it.
+/// The key that a token is bound to. It signs every proof.
 #[derive(Debug, Clone)]
 pub(in crate::mcp) struct DpopKey(pub(super) Arc<SigningKey>);
 

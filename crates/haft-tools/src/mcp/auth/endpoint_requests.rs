@@ -22,7 +22,7 @@ use super::private_target::{DiscoveryResolver, ServerNetwork};
 /// The type of a token that is bound to a key.
 pub(super) const TOKEN_TYPE_DPOP: &str = "dpop";
 
-/// The type of a token that grants the access of a user to another authorization server (RFC 8693, section 3).
+/// The token type of an identity assertion (ID-JAG), which another authorization server accepts as a grant.
 pub(super) const TOKEN_TYPE_ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 
 /// The timeout of one request to an authorization server.
@@ -97,7 +97,7 @@ pub(super) struct OauthTokenResponse {
 pub(super) enum TokenRequestError {
     /// The grant is no longer valid. After any other error the grant can be used again.
     InvalidGrant,
-    /// The proof of the key must contain this nonce.
+    /// The `DPoP` proof must contain this nonce.
     NonceRequired(String),
     Other(AuthError),
 }
@@ -138,7 +138,8 @@ struct TokenExchangeResponse {
     issued_token_type: String,
 }
 
-/// Exchanges a token for an identity assertion grant (RFC 8693), which only another token endpoint accepts.
+/// Exchanges an ID token for an identity assertion (RFC 8693), which the token endpoint of another authorization server
+/// accepts as a grant.
 pub(super) async fn exchange(
     http: &Http,
     request: &TokenRequest<'_>,
@@ -147,8 +148,9 @@ pub(super) async fn exchange(
     exchanged(&text).map_err(TokenRequestError::Other)
 }
 
-/// Reads the response to a token exchange. Refuses a token of any other type: the MCP server chooses the authorization
-/// server that gets the token, and that authorization server could use an access token at the identity provider.
+/// Reads the response to a token exchange. Refuses a token of any other type, such as an access token: the MCP server
+/// chooses the authorization server that gets the token, and a malicious one could use an access token at the identity
+/// provider.
 fn exchanged(text: &str) -> Result<SecretString, AuthError> {
     let given: TokenExchangeResponse = serde_json::from_str(text)
         .map_err(|_| AuthError::refused("the identity provider did not return a token"))?;

@@ -4,7 +4,7 @@
 /// user interface finds the servers that need a login by this text.
 pub const LOGIN_NEEDED: &str = "a user must log in";
 
-/// The reason for having no token, as a message for the operator or the user who logs in.
+/// The reason why haft has no token, as a message for the operator or the user who logs in.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
     /// A user must log in at the MCP server.

@@ -9,8 +9,8 @@ use url::{Host, Url};
 
 use crate::rest::is_public;
 
-/// Returns true if the host of `url` is the literal IP address of a private network and the server is outside of that
-/// network.
+/// Returns true if the host of `url` is a private IP address, unless the URL of the server has a private IP address or
+/// `localhost` too.
 pub(super) fn leads_inside(url: &Url, server: &Url) -> bool {
     let is_private = |url: &Url| literal(url).is_some_and(|address| !is_public(address));
     let is_local = matches!(server.host(), Some(Host::Domain("localhost")));

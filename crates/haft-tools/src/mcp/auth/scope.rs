@@ -13,15 +13,15 @@ pub(super) struct ScopeSources<'a> {
     /// The scopes of earlier requests. haft requests them again, so that a demand for more scopes does not remove any.
     pub(super) before: &'a [String],
     pub(super) operator: &'a [String],
-    /// The scopes that the protected server lists.
+    /// The scopes that the MCP server lists.
     pub(super) resource: &'a [String],
     /// The scopes that the authorization server lists.
     pub(super) issuer: &'a [String],
 }
 
 impl ScopeSources<'_> {
-    /// Merges the scopes without duplicates. The list of the protected server is used only if neither the challenge nor
-    /// the operator names a scope. The result may be empty.
+    /// Merges the scopes without duplicates. The list of the MCP server is used only if neither the challenge nor the
+    /// operator names a scope. The result may be empty.
     pub(super) fn scopes(&self) -> Vec<String> {
         let challenged: Vec<String> = self
             .challenge

@@ -1,5 +1,5 @@
-//! Keys with which the client signs tokens. They use ES256, the algorithm that proofs of a key (RFC 9449) and
-//! assertions of clients commonly use.
+//! Keys with which the client signs tokens. They use ES256, the usual algorithm of `DPoP` proofs (RFC 9449) and client
+//! assertions.
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// The name of the algorithm in metadata and headers.
 pub(super) const ALGORITHM: &str = "ES256";
 
-/// The first byte of a public key that contains both coordinates.
+/// The first byte of an uncompressed public key, which contains both coordinates.
 const UNCOMPRESSED: u8 = 4;
 
 /// The length of a coordinate of the public key, in bytes.
@@ -30,7 +30,7 @@ impl SigningKey {
         Self::of_pkcs8(made.map_err(|_| "haft cannot create a signing key")?.as_ref())
     }
 
-    /// Reads a key in PEM. The error is a sentence for the operator, without a part of the key.
+    /// Reads a key in PEM. The error is a message for the operator and contains no part of the key.
     pub fn of_pem(pem: &str) -> Result<Self, String> {
         let is_content = |line: &&str| !line.trim_start().starts_with("-----");
         let text: String =
@@ -89,7 +89,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Checks the signature with the public key in the header or in `jwk`, and returns the header and the claims.
+    /// Checks the signature with the public key `jwk`, and returns the header and the claims.
     pub(in crate::mcp::auth) fn verified(token: &str, jwk: &Value) -> (Value, Value) {
         let parts: Vec<&str> = token.split('.').collect();
         let decode = |text: &str| BASE64_URL_SAFE_NO_PAD.decode(text).unwrap();
@@ -112,7 +112,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_p256_keys_are_read_from_pem() {
+    fn p256_key_is_read_from_pem_and_invalid_text_is_rejected() {
         let key = SigningKey::generate().unwrap();
         let pem = format!(
             "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----\n",

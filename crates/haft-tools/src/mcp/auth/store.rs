@@ -47,7 +47,7 @@ pub(super) struct OauthToken {
     pub(super) dpop: Option<DpopKey>,
 }
 
-/// The token file of one server. It only returns a token that was issued for the same server URL.
+/// The token file of one server. `load` returns only a token that was issued for the same server URL.
 #[derive(Clone)]
 pub struct TokenFile {
     path: PathBuf,

@@ -64,6 +64,8 @@ fn host(sampling: Option<SamplingPolicy>) -> Host {
         address: SecretRedactor::default(),
         tools_changed: Arc::new(Notify::new()),
         news: tokio::sync::broadcast::Sender::new(1),
+        watched: Arc::default(),
+        only_client: std::sync::OnceLock::new(),
         relayed: RelayedCapabilities::default(),
     }
 }
@@ -249,6 +251,10 @@ impl ClientRelay for RecordingClient {
 
     fn log(&self, record: RelayedLog<'_>) {
         self.0.lock().unwrap().push(record.params.to_owned());
+    }
+
+    fn log_level(&self, _: &CallId) -> Option<&'static str> {
+        Some("info")
     }
 }
 

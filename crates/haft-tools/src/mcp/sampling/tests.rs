@@ -66,7 +66,7 @@ fn unsupported_sampling_request_is_refused_with_the_reason() {
     check(said(json!({ "type": "text", "text": "x".repeat(10 << 20) })), "the limit is 1048576");
 }
 
-/// An elicitor that answers every request, and records it.
+/// A sampler and elicitor that records every request and answers it.
 struct RecordingElicitor(Mutex<Vec<String>>, ElicitationAnswer);
 
 impl Sampler for RecordingElicitor {
@@ -150,7 +150,7 @@ async fn sampling_requires_user_consent_unless_configured() {
     assert!(asked.contains("up to 20 tokens") && asked.contains("hello"), "{asked}");
 }
 
-/// An elicitor that never answers.
+/// A sampler that never answers.
 struct SilentElicitor;
 
 impl Sampler for SilentElicitor {

@@ -21,7 +21,7 @@ const REDIRECTS_MAX: usize = 5;
 /// The maximum number of token renewals for one request.
 const AUTHORIZATIONS_MAX: usize = 2;
 
-/// The maximum number of characters that an error shows of the path of a redirect target.
+/// The maximum number of characters of a redirect target's path that an error shows.
 const PATH_CHARS_MAX: usize = 100;
 
 /// The maximum size of the body of an error response, in bytes.
@@ -106,7 +106,7 @@ pub(super) async fn send(
     send_with_token(auth, &client, &request, token.as_ref()).await
 }
 
-/// Sends a request with a token, and once more if the server requires a nonce in the proof of the token's key.
+/// Sends a request with a token, and once more if the server requires a nonce in the `DPoP` proof.
 async fn send_with_token(
     auth: &Authorizer,
     client: &Client,
@@ -121,7 +121,7 @@ async fn send_with_token(
     Ok(response)
 }
 
-/// Sends a request. Returns the nonce in its proof together with the response.
+/// Sends a request. Returns the response and the nonce of the `DPoP` proof.
 async fn send_once(
     auth: &Authorizer,
     client: &Client,

@@ -30,24 +30,24 @@ const RESUMES_MAX: usize = 5;
 /// The wait before a stream is resumed, if the server sets none.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
 
-/// The maximum wait before a stream is resumed that a server may set.
+/// The maximum wait that a server may set before a stream is resumed.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// The minimum wait, even if the server asks for less, because a server that ends every stream at once must not cause a
-/// busy loop.
+/// The minimum wait before a stream is resumed, even if the server asks for less. A server that ends every stream at
+/// once must not cause a busy loop.
 const RESUME_WAIT_MIN: Duration = Duration::from_millis(100);
 
 /// The maximum length of a session id, in bytes. Every request repeats the id.
 const SESSION_BYTES_MAX: usize = 1024;
 
-/// The maximum number of replies and notifications in flight. haft sends no more to a server that keeps sending
-/// requests but accepts no replies.
+/// The maximum number of replies and notifications in flight. haft refuses to send more, so that a server that sends
+/// requests but accepts no replies cannot fill the memory.
 const PENDING_POSTS_MAX: u32 = 64;
 
 /// The time in which the server must accept one reply or notification.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// The maximum wait for the messages in flight on closing, and again for ending the session.
+/// On closing, the maximum wait for the messages in flight, and then for the request that ends the session.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// The connection to an MCP server at a URL. Dropping it closes all its streams.
@@ -331,8 +331,8 @@ impl HttpSessionState {
             let found = events
                 .push(&chunk)
                 .map_err(|_| TransportFailure::TooLarge { bytes_max: MESSAGE_BYTES_MAX })?;
-            // Read the end of the stream first if it has already arrived. The connection is then free for the call that
-            // this event may trigger.
+            // Before delivering the events, read the end of the stream if it has already arrived. The connection is
+            // then free for a request that an event may trigger.
             let ready = stream.next().now_or_never();
             for event in found.iter().filter(|event| !event.data.is_empty()) {
                 self.inbox.received(&event.data, answers);
@@ -388,7 +388,7 @@ impl HttpSessionState {
 
 impl std::fmt::Debug for HttpSessionState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Line").field("host", &self.url.host_str()).finish_non_exhaustive()
+        f.debug_struct("HttpSessionState").field("host", &self.url.host_str()).finish_non_exhaustive()
     }
 }
 

@@ -23,7 +23,7 @@ pub trait Transport: Send + Sync {
     /// Removes a request whose reply no caller waits for any more.
     fn forget(&self, id: RequestId) -> ForgetOutcome;
 
-    /// Closes the connection in order, within a bounded time. Dropping the transport closes it at once.
+    /// Closes the connection in an orderly way, within a bounded time. Dropping the transport closes it at once.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
@@ -36,7 +36,7 @@ pub trait TransportOpener: Send + Sync {
     fn open(&self, inbox: Arc<dyn Inbox>) -> BoxFuture<'_, Result<Arc<dyn Transport>, TransportFailure>>;
 }
 
-/// The way in which `forget` cancelled a request.
+/// Whether `forget` also cancelled the request at the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForgetOutcome {
     /// The transport closed the reply stream, which the server treats as a cancellation.

@@ -20,8 +20,9 @@ use crate::mcp::message::{McpOutgoingMessage, RequestId};
 /// The maximum number of attempts to resume a broken stream without a new event.
 const RESUMES_MAX: usize = 5;
 
-/// The wait before a stream is resumed, if the server sets none, and the maximum wait.
+/// The wait before a stream is resumed, if the server sets none.
 const RESUME_WAIT: Duration = Duration::from_secs(1);
+/// The maximum wait that a server may set before a stream is resumed.
 const RESUME_WAIT_MAX: Duration = Duration::from_mins(1);
 
 /// The minimum wait before haft resumes a stream, even if the server asks for less.
@@ -33,7 +34,7 @@ const PENDING_POSTS_MAX: u32 = 1024;
 /// The time in which the server must accept a message.
 const TAKE_WAIT: Duration = Duration::from_secs(30);
 
-/// The maximum wait for the messages in flight on closing.
+/// On closing, the maximum wait for the messages in flight.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 
 /// The connection to an MCP server with two URLs: one for posting messages, and one for reading messages. Dropping it

@@ -182,8 +182,8 @@ async fn attend(
     child.kill().await;
 }
 
-/// Ends the process in order. Its input is closed already; SIGTERM to the process group follows, then SIGKILL to every
-/// process that is left.
+/// Ends the process in an orderly way. Its input is closed already. If it does not exit, its process group gets
+/// SIGTERM. At the end, every process that is left gets SIGKILL.
 async fn end(mut child: SandboxedChild) {
     if timeout(END_WAIT, child.wait()).await.is_err() {
         child.terminate();
@@ -217,10 +217,10 @@ fn too_long(inbox: &dyn Inbox, head: &str, tail: &str) {
     }
 }
 
-/// Returns the requests that fail because of a message that is too long. A message with a method is not a reply. A
-/// reply with a request id fails that request, unless the request already failed when the line became too long. Without
-/// an id, every waiting request fails. If several wait, they fail only at the end of the line, because the id may
-/// follow.
+/// Returns the requests that fail because of a message that is too long. A message with a method is not a reply, so it
+/// fails no request. A reply with a request id fails that request, unless the request already failed when the line
+/// became too long. Without an id, every waiting request fails. If several wait, they fail only at the end of the line,
+/// because the id may follow.
 fn too_long_for(head: &str, tail: &str, waiting: Vec<RequestId>) -> Vec<RequestId> {
     match id_in_fragment(head, tail) {
         _ if has_method(head) => Vec::new(),

@@ -1,4 +1,4 @@
-//! Answers queries of stored binary outputs.
+//! Answers queries about stored binary outputs.
 
 use std::fmt::Write;
 

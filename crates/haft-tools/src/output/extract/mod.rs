@@ -1,4 +1,4 @@
-//! Answers queries of a stored output without a model.
+//! Answers queries about a stored output without a model.
 //!
 //! Start reading at [`OutputQuery`], which holds a query and the requested page of its answer.
 
@@ -19,7 +19,7 @@ use haft_core::media;
 pub(super) use page::PagedText;
 pub use question::OutputQuery;
 
-/// A query of a stored output.
+/// A query about a stored output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Extract {
     /// The lines from the first to the last, counted from 1.

@@ -1,4 +1,4 @@
-//! Parses queries of stored outputs.
+//! Parses queries about stored outputs.
 
 use super::grep::Grep;
 use super::{Extract, ExtractError};

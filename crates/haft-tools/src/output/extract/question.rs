@@ -1,4 +1,4 @@
-//! A query, and the page of its answer that is requested.
+//! A query, and the requested page of its answer.
 
 use super::page::PagedText;
 use super::{Extract, ExtractError, parse};

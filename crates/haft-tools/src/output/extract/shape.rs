@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::ExtractError;
 
-/// The maximum depth of the described shape, and the maximum number of keys listed per object.
+/// The maximum depth of the described shape.
 const DEPTH_MAX: usize = 8;
+/// The maximum number of keys that are listed per object.
 const KEYS_MAX: usize = 100;
 
 pub(super) fn of(content: &[u8]) -> Result<String, ExtractError> {

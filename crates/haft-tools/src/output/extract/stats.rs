@@ -1,4 +1,4 @@
-//! Returns the size of a text in every unit.
+//! Returns the size of a text in bytes, characters, lines and tokens.
 
 use haft_core::tokens::Tokens;
 

@@ -57,7 +57,7 @@ fn grep_separates_match_groups_and_repeats_no_line() {
 }
 
 #[test]
-fn query_jq_filters_json_and_query_schema_describes_it() {
+fn jq_filters_json_and_schema_describes_it() {
     check("jq .total", JSON, "2\n");
     check("jq '.items[].id'", JSON, "1\n2\n");
     check("jq .missing?", "[]", "(no result)");

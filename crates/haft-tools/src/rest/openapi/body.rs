@@ -124,8 +124,7 @@ fn form(kind: BodyKind, mut schema: Value, media: &Node<'_>) -> (Value, Vec<Body
     (schema, fields)
 }
 
-/// Converts the schema of a file, or of a list of files, to a schema of base64 text. Returns false for a schema of
-/// anything else.
+/// Changes the schema of a file, or of a list of files, to base64 text. Returns false for any other schema.
 fn as_base64(property: &mut Value) -> bool {
     let inner = if property["type"] == "array" { property.get_mut("items") } else { Some(property) };
     let Some(Value::Object(inner)) = inner else { return false };

@@ -211,7 +211,7 @@ impl<'de> Visitor<'de> for PruningDeserializer<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
         let mut kept = Vec::new();
-        // `parameters` may also be a list. It has no names; its elements are objects with keywords.
+        // `parameters` may also be a list. A list has no names; its elements are objects with keywords.
         let context =
             if self.context == ObjectKeyKind::Names { ObjectKeyKind::Keywords } else { self.context };
         while let Some(item) = items.next_element_seed(PruningDeserializer { context, ..self })? {

@@ -142,8 +142,8 @@ fn base(
     }
 }
 
-/// Checks that a downloaded OpenAPI document does not choose the recipient of credentials, because it may change with
-/// every download. A file on disk belongs to the operator.
+/// Checks that a downloaded OpenAPI document does not choose the recipient of credentials, because the document may
+/// change with every download. A file on disk may choose it, because the file belongs to the operator.
 fn check_recipient(settings: &ImportSettings<'_>, base: &Url, at: Option<&Url>) -> Result<(), ImportError> {
     let has_credentials = !settings.headers.is_empty() || !settings.logins.is_empty();
     let downloaded = at.filter(|at| matches!(at.scheme(), "http" | "https"));
@@ -283,8 +283,8 @@ impl<'a> Importer<'a> {
         }
     }
 
-    /// Returns true for the server of the document, which `baseUrl` replaces, even if an operation names it again.
-    /// Another port on the host of `baseUrl` is another server.
+    /// Returns true if an operation names the server that the document names for all operations: `baseUrl` replaces it
+    /// here too. Another port on the host of `baseUrl` counts as another server.
     fn is_replaced(&self, own: &Url) -> bool {
         self.described.as_ref().is_some_and(|described| {
             described.origin() == own.origin()

@@ -1,4 +1,5 @@
-//! Allocates the names of imported tools: legal, unique, and short enough for the prefix that exposed names get.
+//! Allocates the names of imported tools: legal, unique, and short enough to leave space for the prefix of exposed
+//! names.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
@@ -8,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use haft_core::settings::method::Method;
 
-/// The length of the longer prefix of exposed names: `rest__`, or `mcp__rest__`.
+/// The length of the longest prefix. Exposed names begin with `rest__` or with `mcp__rest__`.
 const EXPOSED_PREFIX_CHARS: usize = "mcp__rest__".len();
 
 /// The maximum length of a name without that prefix.

@@ -40,7 +40,7 @@ const PARAMETER_EFFORT: usize = 100;
 /// The maximum length of an operation's path, in bytes.
 const PATH_BYTES_MAX: usize = 2_000;
 
-/// Returns the parameters of an operation. They override the parameters of its path item.
+/// Returns the parameters of an operation and of its path item. The operation's own parameters take precedence.
 pub(super) fn parameters(
     item: &Node<'_>,
     operation: &Node<'_>,
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn operation_overrides_path_parameters_but_not_host_or_authorization() {
+    fn operation_overrides_its_path_item_and_cannot_set_host_or_authorization() {
         let all = found(
             &json!({"parameters": [{"name": "n", "in": "query", "description": "old"}]}),
             &json!({"parameters": [

@@ -24,7 +24,7 @@ pub(super) enum Direction {
 }
 
 impl Direction {
-    /// Returns the keyword that marks properties of the other direction only.
+    /// Returns the keyword that marks the properties that exist only in the other direction.
     fn left_out(self) -> &'static str {
         match self {
             Direction::Request => "readOnly",
@@ -214,7 +214,7 @@ impl SchemaWriter<'_> {
     ///
     /// A shortened schema accepts more values than the original, and must never reject a valid value. So `oneOf`
     /// becomes `anyOf`, because several alternatives may now match. `not`, `if`, `then` and `else` are dropped, because
-    /// inside of them a schema that accepts more would reject more values.
+    /// a schema inside of them that accepts more makes the whole schema reject more.
     fn keyword<'k>(&mut self, key: &'k str, member: &Node<'_>, depth: u8) -> Option<(&'k str, Value)> {
         let before = self.cuts;
         let (key, written) = self.keyword_as_written(key, member, depth)?;

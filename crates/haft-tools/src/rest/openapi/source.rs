@@ -42,7 +42,7 @@ impl OpenApiSource {
         Ok(Self::Url(url))
     }
 
-    /// Reads a document and the files that it refers to, if they are below the directory of the first.
+    /// Reads a document and the files that it refers to. Skips files outside the directory of the document.
     pub fn read_file(path: &Path) -> Result<Documents, SourceError> {
         let path = path.canonicalize().map_err(|error| unreadable(path, &error.to_string()))?;
         let directory = path.parent().map(Path::to_owned).unwrap_or_default();

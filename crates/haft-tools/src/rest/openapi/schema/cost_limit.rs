@@ -25,8 +25,9 @@ const BYTES_MAX: usize = 128 * 1024 * 1024;
 /// The estimated memory of a value in addition to its text, in bytes.
 const VALUE_BYTES: usize = 32;
 
-/// The maximum length of a pattern, and its maximum size when compiled, in bytes.
+/// The maximum length of a pattern, in bytes.
 const PATTERN_BYTES_MAX: usize = 1_000;
+/// The maximum size of a compiled pattern, in bytes.
 const PATTERN_READY_BYTES_MAX: usize = 128 * 1024;
 
 /// The cost of compiling a pattern, in values. The largest real OpenAPI document that was tested has seventy patterns.

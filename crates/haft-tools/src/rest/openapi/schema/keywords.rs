@@ -65,8 +65,8 @@ pub(super) fn description(text: &str) -> Value {
     Value::from(description::shortened(&description::plain(text), PROPERTY_CHARS_MAX))
 }
 
-/// Keeps the types that JSON Schema defines. The type `file` of Swagger 2.0 becomes `string`, because haft sends files
-/// as text.
+/// Keeps the types that JSON Schema defines. The type `file` of Swagger 2.0 becomes `string`, because the model passes
+/// a file as text.
 fn types(value: &Value) -> Option<Value> {
     let known = |name: &str| match name {
         "file" => Some("string"),

@@ -122,7 +122,7 @@ fn oversized_schema_keeps_its_upper_levels() {
     let found = whole(Direction::Request, to("L0"), others);
     assert_eq!(found["properties"]["p9"]["properties"]["p9"]["type"], "object");
     assert!(found.to_string().len() < 40_000, "{}", found.to_string().len());
-    // This schema grows as fast by nesting, without references.
+    // This schema is deep without any references.
     let deep = (0..60).fold(json!({"type": "string"}), |inner, _| json!({"type": "array", "items": inner}));
     let found = whole(Direction::Request, deep, json!({}));
     assert!(found.to_string().matches("items").count() <= 24);

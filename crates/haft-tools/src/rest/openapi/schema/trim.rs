@@ -76,8 +76,8 @@ impl Nesting {
 }
 
 /// Drops schemas below the given level. Each dropped keyword could only have rejected values, so the shortened schema
-/// accepts every value that the original accepts. `not`, `if`, `then` and `else` are dropped completely, because inside
-/// of them a schema that accepts more would reject more values.
+/// accepts every value that the original accepts. `not`, `if`, `then` and `else` are dropped completely, because a
+/// schema inside of them that accepts more makes the whole schema reject more.
 fn cut(schema: &Value, levels: usize) -> Value {
     let Some(members) = schema.as_object() else { return schema.clone() };
     let mut kept = Map::new();
