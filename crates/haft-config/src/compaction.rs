@@ -19,7 +19,7 @@ pub struct CompactionSettings {
     pub model: Option<ModelName>,
 }
 
-/// The time at which a run compacts its conversation.
+/// The point at which a run compacts its conversation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompactionStart {
     /// The run compacts when the next request takes more than this percentage of the context window, from 1 to 100.

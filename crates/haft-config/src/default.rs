@@ -21,8 +21,8 @@ pub(crate) const SERVE_SEND_TIMEOUT_MS: u64 = 60 * 1000;
 /// The time in which an approval request can be answered.
 pub(crate) const SERVE_APPROVAL_TIMEOUT_MS: u64 = 24 * 60 * 60 * 1000;
 pub(super) const CACHE_ENTRIES_MAX: u64 = 5000;
-/// The maximum number of servers that start at the same time. Starting a server loads the machine; too many at once are
-/// slower than a few.
+/// The maximum number of servers that start at the same time. Each start puts load on the machine, so too many starts
+/// at once are slower than a few.
 pub(super) const MCP_STARTS_MAX: u64 = 16;
 /// The maximum time that a run waits for a server whose tools are not known yet. Most local servers start faster.
 pub(super) const MCP_READY_WAIT_MS: u64 = 2_000;

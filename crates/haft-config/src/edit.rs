@@ -58,7 +58,7 @@ pub fn put(path: &Path, entry: ConfigEntry<'_>, value: &Value) -> Result<(), Edi
     replace(path, &changed)
 }
 
-/// Checks that an entry can be added because none with this name exists.
+/// Checks that no entry with this name exists, so that the entry can be added.
 pub fn check_free(path: &Path, entry: ConfigEntry<'_>) -> Result<(), EditError> {
     let text = text(path)?.unwrap_or_else(|| "{}\n".to_owned());
     added(path, &text, entry, &Value::Null).map(|_| ())

@@ -26,7 +26,7 @@ pub struct ForeignFile {
     text: Option<String>,
 }
 
-/// The copy of a file from before haft's first change.
+/// A copy of a file, made before haft's first change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileBackup {
     pub path: PathBuf,
@@ -92,7 +92,7 @@ impl ForeignFile {
     }
 
     /// Replaces the file atomically, if its content has not changed since haft read it. Returns the backup copy, which
-    /// contains the file from before the first change; `None` if there was no file.
+    /// was made before the first change; `None` if there was no file.
     pub fn replace(&self, changed: &str) -> Result<Option<FileBackup>, EditError> {
         let unwritable = |error| EditError::Unwritable(self.path.clone(), error);
         if content(&self.path)? != self.text {

@@ -10,7 +10,7 @@ use super::position::{child, item};
 use super::resolve::ConfigResolver;
 use super::written::{RawGateway, RawGatewayProfile};
 
-/// The path below `/mcp` that belongs to the login pages, so that no profile can have this name.
+/// The path segment below `/mcp` that the login pages use. No profile can have this name.
 pub(super) const RESERVED_PROFILE: &str = "login";
 
 /// The settings of the MCP gateway.
@@ -27,7 +27,7 @@ pub struct GatewayProfileSettings {
     pub selected: Option<SelectedTools>,
     pub read_only: bool,
     pub listing: GatewayListing,
-    /// Patterns of the names of clients that get the profile.
+    /// Patterns for the names of the clients that get the profile.
     pub clients: Vec<ToolGlob>,
 }
 
@@ -38,12 +38,12 @@ pub struct SelectedTools {
     pub tools: Vec<ToolGlob>,
 }
 
-/// The tools in the list that clients get.
+/// The content of the tool list that clients get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GatewayListing {
     /// The list contains all tools that the client may call.
     All,
-    /// The list contains a search for these tools.
+    /// The list contains only search tools, with which a model finds and calls the other tools.
     Search,
 }
 

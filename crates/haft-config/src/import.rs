@@ -16,6 +16,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 pub use self::docker::{ContainerEngine, EngineSocket};
+use self::variables::VariableStyle;
 
 /// The largest time limit that is imported, in milliseconds (about 31 years).
 const MILLISECONDS_MAX: f64 = 1e12;
@@ -58,10 +59,19 @@ impl ImportSource {
             ],
             Self::ClaudeCode => &[".claude.json"],
             Self::Cursor => &[".cursor/mcp.json"],
-            Self::VsCode => &[".config/Code/User/mcp.json", "Library/Application Support/Code/User/mcp.json"],
+            Self::VsCode => &[
+                ".config/Code/User/mcp.json",
+                "Library/Application Support/Code/User/mcp.json",
+                ".config/Code - Insiders/User/mcp.json",
+                "Library/Application Support/Code - Insiders/User/mcp.json",
+                ".config/VSCodium/User/mcp.json",
+                "Library/Application Support/VSCodium/User/mcp.json",
+            ],
             Self::Windsurf => &[".codeium/windsurf/mcp_config.json"],
             Self::Cline => &[
                 ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                ".config/Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                ".config/VSCodium/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
                 ".cline/data/settings/cline_mcp_settings.json",
             ],
             Self::Gemini => &[".gemini/settings.json"],
@@ -120,7 +130,7 @@ impl ImportedServer {
     }
 }
 
-/// A value that a person types, as a variable of haft.
+/// A value that the other program asks its user for. In haft, it becomes an environment variable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AskedVariable {
     pub name: String,
@@ -151,15 +161,15 @@ impl AskedVariable {
     }
 }
 
-/// Decides if a terminal shows what a person types.
+/// Selects whether the terminal shows the input while a person types.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum InputEcho {
     Shown,
     Hidden,
 }
 
-/// Reads the file of a program, or returns the reason why it cannot be read. `directory` is the current directory:
-/// Claude Code stores servers that it uses only in one project.
+/// Reads the file of a program, or returns the reason why it cannot be read. `directory` is the current directory. It
+/// selects the project, because Claude Code also stores servers that it uses only in one project.
 pub fn read(source: ImportSource, text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match source {
@@ -172,16 +182,19 @@ pub fn read(source: ImportSource, text: &str, directory: Option<&Path>) -> Resul
         | ImportSource::Cursor
         | ImportSource::Windsurf
         | ImportSource::Cline
-        | ImportSource::Gemini => Ok(servers::read(&json::object(text)?, TimeoutUnit::of(source), directory)),
+        | ImportSource::Gemini => {
+            Ok(servers::read(&json::object(text)?, ServerDialect::of(source), directory))
+        }
     }
 }
 
 /// Reads a file of any program. The extension of the path decides between JSON, TOML (Codex) and YAML (goose); for
-/// other extensions, the text decides. The keys of a JSON file decide between the JSON formats.
+/// other extensions, the text decides. The keys of a JSON file decide between the JSON formats. A file may also be a map
+/// of servers, or a single server; its name is the key `name` or the name of the file.
 pub fn read_any(text: &str, path: &Path, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     match syntax(text, path) {
-        FileSyntax::Json => read_any_json(text, directory),
+        FileSyntax::Json => read_any_json(text, path, directory),
         FileSyntax::Toml => require_servers(codex::read(text)?, "mcp_servers"),
         FileSyntax::Yaml => require_servers(goose::read(text)?, "extensions"),
     }
@@ -209,16 +222,23 @@ fn syntax(text: &str, path: &Path) -> FileSyntax {
     }
 }
 
-fn read_any_json(text: &str, directory: Option<&Path>) -> Result<ImportedServers, String> {
+fn read_any_json(text: &str, path: &Path, directory: Option<&Path>) -> Result<ImportedServers, String> {
     let object = json::object(text)?;
+    let dialect = ServerDialect::UNKNOWN;
     if object.contains_key("mcpServers") {
-        Ok(servers::read(&object, TimeoutUnit::Unknown, directory))
-    } else if object.contains_key("servers") {
+        Ok(servers::read(&object, dialect, directory))
+    } else if servers::vs_code_section(&object).is_some() {
         Ok(servers::read_vs_code(&object))
     } else if object.contains_key("mcp") {
         Ok(opencode::read(&object))
+    } else if servers::is_server(&object) {
+        Ok(servers::read_one(object, path, dialect))
+    } else if object.values().filter_map(Value::as_object).any(servers::is_server) {
+        Ok(servers::read_unwrapped(object, dialect))
     } else {
-        Err("the file has none of the keys `mcpServers`, `servers` and `mcp`".into())
+        Err("the file contains no MCP servers; expected the key `mcpServers`, `servers` or `mcp`, or a server with \
+             `command` or `url`"
+            .into())
     }
 }
 
@@ -227,6 +247,33 @@ fn require_servers(found: ImportedServers, key: &str) -> Result<ImportedServers,
         return Err(format!("the file has no servers under the key `{key}`"));
     }
     Ok(found)
+}
+
+/// The differences between the programs that use the key `mcpServers`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct ServerDialect {
+    timeouts: TimeoutUnit,
+    variables: VariableStyle,
+}
+
+impl ServerDialect {
+    const UNKNOWN: Self = Self { timeouts: TimeoutUnit::Unknown, variables: VariableStyle::Unknown };
+
+    fn of(source: ImportSource) -> Self {
+        let variables = match source {
+            ImportSource::Gemini => VariableStyle::Dollars,
+            ImportSource::ClaudeDesktop
+            | ImportSource::ClaudeCode
+            | ImportSource::Cursor
+            | ImportSource::VsCode
+            | ImportSource::Windsurf
+            | ImportSource::Cline
+            | ImportSource::Opencode
+            | ImportSource::Goose
+            | ImportSource::Codex => VariableStyle::Braces,
+        };
+        Self { timeouts: TimeoutUnit::of(source), variables }
+    }
 }
 
 /// The unit of the key `timeout` in the configuration of a program.
@@ -263,7 +310,7 @@ struct EntryBuilder {
 }
 
 impl EntryBuilder {
-    /// Adds a value that the other program asks for. Without a definition of the input it may be a secret.
+    /// Adds a value that the other program asks for. Hides its input, because the value may be a secret.
     fn ask(&mut self, name: &str, id: &str) {
         if self.asked.iter().all(|asked| asked.name != name) {
             let (name, id) = (name.to_owned(), id.to_owned());

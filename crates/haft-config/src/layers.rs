@@ -14,10 +14,10 @@ use super::read::ConfigLayer;
 /// The sections whose entries contain both an address and the credentials for it.
 const PLACES: [&str; 4] = ["mcpServers", "openapiSpecs", "providers", "restTools"];
 
-/// The keys, at any depth of an entry, that determine where haft sends the values of the entry. `args` and `cwd`
-/// determine which script an interpreter runs, `env` determines which code and which proxy a program uses (`PATH`,
-/// `NODE_OPTIONS`, `HTTPS_PROXY`), `assertionFile` which file haft sends, `caFile` who can pose as the server, and
-/// `kind` the default address of a provider.
+/// The keys, at any depth of an entry, that determine where haft sends the values of the entry. Some do so indirectly:
+/// `args` and `cwd` determine which script an interpreter runs, `env` which code and which proxy a program uses
+/// (`PATH`, `NODE_OPTIONS`, `HTTPS_PROXY`), `assertionFile` which file haft sends, `caFile` which servers haft accepts
+/// as genuine, and `kind` the default address of a provider.
 const REACHED_BY: [&str; 12] = [
     "args",
     "assertionFile",
@@ -66,8 +66,8 @@ impl ConfigLayers {
         );
     }
 
-    /// Drops the entries of files with lower precedence for which this file sets the address or the program. Otherwise
-    /// credentials from one file would be sent to a URL or a program that another file names.
+    /// Drops an entry of a file with lower precedence if this file sets the address or the program of the entry.
+    /// Otherwise credentials from one file would be sent to a URL or a program that another file names.
     fn drop_readdressed_entries(&mut self, section: &str, above: &Map<String, Value>) {
         let entries = above.get(section).and_then(Value::as_object).into_iter().flatten();
         for (name, _) in entries.filter(|(_, entry)| sets_address(entry)) {

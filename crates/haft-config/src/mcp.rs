@@ -25,7 +25,7 @@ use super::written::{self, RawMcpTransport};
 
 const EITHER: &str = "an MCP server needs a `command` or a `url`, but not both";
 
-/// The reason why haft does not take the missing key from a file with lower precedence.
+/// The part of an error that explains why haft does not take the missing key from a file with lower precedence.
 const NOT_INHERITED: &str = "a file that sets `args`, `cwd`, `env` or `oauth.issuer` of an MCP server must also set its \
     `command` or `url`, because haft uses credentials only for a server that the same file defines";
 
@@ -36,8 +36,8 @@ pub struct McpServerSettings {
     /// The way to connect to the server, or the reason why the server is unavailable for now: an unset variable, with
     /// the key that uses the variable.
     pub reach: Result<McpEndpoint, String>,
-    /// The command and its arguments, or the URL, with its variables as in the file.
-    pub written_target: Vec<String>,
+    /// The program or the URL, with its variables as in the file.
+    pub written_target: WrittenTarget,
     pub tools_allowed: Vec<ToolGlob>,
     pub tools_denied: Vec<ToolGlob>,
     pub tool_schemas: BTreeMap<String, Value>,
@@ -45,10 +45,10 @@ pub struct McpServerSettings {
     pub startup_timeout: Duration,
     pub startup: ServerStartup,
     pub health_probe: HealthProbe,
-    /// Effects, by patterns of the tool names that the server uses, most specific first.
+    /// The effects of tools, by patterns for the server's own tool names, most specific first.
     pub effects: Vec<(ToolGlob, Effects)>,
     pub cache: Option<CacheTtl>,
-    /// Cache times, by patterns of the tool names that the server uses, most specific first.
+    /// The cache times of tools, by patterns for the server's own tool names, most specific first.
     pub tools_cache: Vec<(ToolGlob, CacheTtl)>,
     pub queue: Option<QueueName>,
     pub shared: bool,
@@ -57,7 +57,23 @@ pub struct McpServerSettings {
     pub sampling: Option<SamplingLimits>,
 }
 
-/// The reply to a server that asks for its roots.
+/// The program or the URL of a server, as the file contains it: its variables are not expanded.
+#[derive(Clone, PartialEq, Eq)]
+pub struct WrittenTarget {
+    /// The command and its arguments, or the URL.
+    pub words: Vec<String>,
+    pub directory: Option<String>,
+    pub env: BTreeMap<String, String>,
+}
+
+impl fmt::Debug for WrittenTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and environment variables may contain secrets.
+        f.write_str("WrittenTarget")
+    }
+}
+
+/// The reply to a server's `roots/list` request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum McpRootsReply {
     Nothing,
@@ -65,8 +81,8 @@ pub enum McpRootsReply {
 }
 
 impl McpServerSettings {
-    /// Returns the time for which results of one of the server's tools are cached; `None` if the server's entry does
-    /// not set it.
+    /// Returns the cache time for the results of one of the server's tools; `None` if the server's entry does not set
+    /// it.
     pub fn cache_of(&self, tool: &str) -> Option<CacheTtl> {
         let own = self.tools_cache.iter().find(|(glob, _)| glob.matches(tool)).map(|(_, cache)| *cache);
         own.or(self.cache)
@@ -258,9 +274,14 @@ impl ConfigResolver<'_> {
     }
 }
 
-fn written_target(written: &written::RawMcpServer) -> Vec<String> {
-    let target = written.command.iter().chain(written.args.iter().flatten()).chain(&written.url);
-    target.map(|text| text.0.clone()).collect()
+fn written_target(written: &written::RawMcpServer) -> WrittenTarget {
+    let words = written.command.iter().chain(written.args.iter().flatten()).chain(&written.url);
+    let env = written.env.iter().flatten().map(|(name, value)| (name.clone(), value.0.clone()));
+    WrittenTarget {
+        words: words.map(|text| text.0.clone()).collect(),
+        directory: written.cwd.as_ref().map(|text| text.0.clone()),
+        env: env.collect(),
+    }
 }
 
 /// Expands variables. The error for an unset variable names the key.

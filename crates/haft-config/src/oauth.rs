@@ -101,7 +101,7 @@ impl McpOauthSettings {
             OAuthGrant::ClientCredentials => (self.client_id.is_none() || !has_proof).then_some(
                 "`oauth.grant` is `clientCredentials`; set `oauth.clientId` and `oauth.clientSecret` or `oauth.privateKey` too",
             ),
-            // Require an issuer: the MCP server chooses its authorization server, and a server that is not the issuer
+            // Require an issuer: the MCP server chooses its authorization server, and a malicious authorization server
             // could use the token of the workload elsewhere.
             OAuthGrant::JwtBearer => (self.client_id.is_none() || self.issuer.is_none() || !self.has_assertion())
                 .then_some(

@@ -10,7 +10,7 @@ use crate::{UntrustedReason, file_bytes, trusted};
 /// The file names, in the order in which models read them.
 pub const FILE_NAMES: [&str; 2] = ["AGENTS.md", "CLAUDE.md"];
 
-/// The import with which a `CLAUDE.md` repeats an `AGENTS.md` in the same directory.
+/// The import line with which a `CLAUDE.md` includes the `AGENTS.md` in the same directory.
 const IMPORT: &str = "@AGENTS.md";
 
 /// One instruction file, as it was read when the run started.
@@ -65,7 +65,7 @@ fn existing(project: &Path) -> impl Iterator<Item = PathBuf> {
     paths.filter(|path| path.is_file())
 }
 
-/// Returns true if a project file, with all links followed, is in the directory of its path or below it.
+/// Returns true if a project file is still inside the directory of its path after all links are followed.
 fn is_inside(path: &Path) -> bool {
     let Some(project) = path.parent() else { return false };
     path.canonicalize().is_ok_and(|real| real.starts_with(project))

@@ -338,7 +338,7 @@ pub fn nearest<'k, K: AsRef<str> + ?Sized + 'k>(
             (strsim::normalized_damerau_levenshtein(&key.as_ref().to_ascii_lowercase(), &written), key)
         })
         .filter(|(similarity, _)| *similarity >= SIMILARITY_MIN)
-        // Of equally similar words, use the first: words are listed from the most careful to the most permissive.
+        // Of equally similar words, use the first: words are listed from the most restrictive to the most permissive.
         .reduce(|best, next| if next.0 > best.0 { next } else { best })
         .map(|(_, key)| key)
 }

@@ -1,6 +1,7 @@
 //! Keys and values of `haft.json` that have a new name. The old name still works, and haft warns about it.
 //!
-//! Files are older than the installed haft version: after an update, commands must not refuse an existing file.
+//! A configuration file may be older than the installed version of haft, and after an update, commands must not refuse
+//! it.
 
 use serde_json::{Value, json};
 

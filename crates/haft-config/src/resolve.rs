@@ -30,7 +30,7 @@ use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode, ToolSearc
 /// The tool whose commands policy rules can match.
 const SHELL: &str = "bash";
 
-/// The names of the permission for the shell of `claude-code`, one for each naming scheme.
+/// The tool names with which `claude-code` requests permission to use its shell, one for each naming scheme.
 const CLAUDE_CODE_SHELLS: [&str; 3] = ["claude_code__Bash", "mcp__claude_code__Bash", "claude_code_Bash"];
 
 /// Fills in defaults and checks references between keys; returns every error.

@@ -20,7 +20,7 @@ use haft_core::validate::SchemaDraft;
 
 pub use super::compaction::{AgentCompaction, CompactionSettings, CompactionStart};
 pub use super::gateway::{GatewayListing, GatewayProfileSettings, GatewaySettings, SelectedTools};
-pub use super::mcp::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings};
+pub use super::mcp::{ExpandedSecret, McpEndpoint, McpRootsReply, McpServerSettings, WrittenTarget};
 pub use super::models::{ModelName, ModelSelection, ModelSettings, ProviderSettings, SecretTemplate};
 pub use super::oauth::McpOauthSettings;
 use haft_core::glob::ToolGlob;
@@ -98,7 +98,7 @@ pub struct SandboxSettings {
     pub readable: Vec<PathBuf>,
     /// Paths to hide in addition to the built-in list.
     pub secrets: Vec<PathBuf>,
-    /// Access to the network; `None` if the mode decides, which the command line may still change.
+    /// Access to the network; `None` if the sandbox mode decides. The command line may still change the mode.
     pub network: Option<ResourceAccess>,
     pub unix_sockets: Option<ResourceAccess>,
     pub git: GitMetadata,
@@ -176,7 +176,8 @@ pub struct PolicyRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ToolOutputSettings {
     pub enabled: bool,
-    /// The settings with which `tool_output` reads an output if the question does not select a part of the output.
+    /// The settings with which the tool `tool_output` reads a stored output if its caller does not select a part of the
+    /// output.
     pub reading: OutputReadSettings,
     /// The limits of the output store.
     pub limits: StoreLimits,

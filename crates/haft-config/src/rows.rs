@@ -48,7 +48,8 @@ fn fixed(
     }
 }
 
-/// Adds the keys that the operator chose. Inside each, only keys that are set or have a default get a row.
+/// Adds the keys whose names the operator chose, such as server names. Inside each, only keys that are set or have a
+/// default get a row.
 fn add_operator_keys(
     schema: &Value,
     values: &Map<String, Value>,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use haft_core::digest::Digest;
 use haft_core::home::Home;
-use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock};
+use haft_core::tool_lock::{CanonicalTool, LockFormat, LockedSource, ToolLock};
 use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -22,7 +22,11 @@ use super::file;
 pub const LOCK_FILE_NAME: &str = "haft.lock";
 
 /// The format version that haft writes. It is also the newest version that haft reads.
-const LOCK_VERSION: u64 = 1;
+const LOCK_VERSION: u64 = 2;
+
+/// The format version of earlier versions of haft: the version of a server contains its name, and the addresses contain
+/// no directories, environment variables and hosts of HTTP APIs.
+const FORMER_LOCK_VERSION: u64 = 1;
 
 /// The maximum size of a lock file, in bytes. It contains the definitions of all tools.
 const LOCK_BYTES_MAX: u64 = 64 << 20;
@@ -79,6 +83,8 @@ struct ToolLockFile {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct LockFileSource {
     address: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     version: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,15 +128,19 @@ fn parse(text: &str) -> Result<ToolLock, LockFileProblem> {
         message: format!("the file is not a lock file: {error}"),
     };
     let LockFileVersion { lock_version } = serde_json::from_str(text).map_err(malformed)?;
-    if lock_version != LOCK_VERSION {
-        let message = format!(
-            "the lock file has lock version {lock_version}, but this version of haft reads {LOCK_VERSION}; use the version of haft that wrote the file"
-        );
-        return Err(LockFileProblem::whole(message));
-    }
+    let format = match lock_version {
+        LOCK_VERSION => LockFormat::Current,
+        FORMER_LOCK_VERSION => LockFormat::Former,
+        _ => {
+            let message = format!(
+                "the lock file has lock version {lock_version}, but this version of haft reads {FORMER_LOCK_VERSION} and {LOCK_VERSION}; use the version of haft that wrote the file"
+            );
+            return Err(LockFileProblem::whole(message));
+        }
+    };
     let ToolLockFile { sources, .. } = serde_json::from_str(text).map_err(malformed)?;
     let sources = sources.into_iter().map(|(key, source)| read_source(&key, source).map(|read| (key, read)));
-    Ok(ToolLock { sources: sources.collect::<Result<_, _>>()? })
+    Ok(ToolLock { sources: sources.collect::<Result<_, _>>()?, format })
 }
 
 fn conflict(text: &str) -> Option<usize> {
@@ -139,7 +149,7 @@ fn conflict(text: &str) -> Option<usize> {
 }
 
 fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFileProblem> {
-    let LockFileSource { address, version, instructions, tools } = source;
+    let LockFileSource { address, name, version, instructions, tools } = source;
     let read = |(name, tool): (String, LockFileTool)| {
         let definition = CanonicalTool::from_members(tool.definition);
         if Digest::from_hex(&tool.digest) == Some(definition.digest()) {
@@ -150,7 +160,7 @@ fn read_source(key: &str, source: LockFileSource) -> Result<LockedSource, LockFi
         )))
     };
     let tools = tools.into_iter().map(read).collect::<Result<_, _>>()?;
-    Ok(LockedSource { address, version, instructions, tools })
+    Ok(LockedSource { address, name, version, instructions, tools })
 }
 
 fn print(lock: &ToolLock) -> String {
@@ -159,9 +169,10 @@ fn print(lock: &ToolLock) -> String {
         (name.clone(), LockFileTool { digest: tool.digest().to_string(), definition })
     };
     let source = |(key, source): (&String, &LockedSource)| {
-        let LockedSource { address, version, instructions, tools } = source;
+        let LockedSource { address, name, version, instructions, tools } = source;
         let written = LockFileSource {
             address: address.clone(),
+            name: name.clone(),
             version: version.clone(),
             instructions: instructions.clone(),
             tools: tools.iter().map(tool).collect(),
@@ -206,11 +217,12 @@ mod tests {
         let tools = [("t".to_owned(), CanonicalTool::from_members(members))].into();
         let source = LockedSource {
             address: "uvx x".into(),
-            version: "x 1".into(),
+            name: Some("x".into()),
+            version: "1".into(),
             instructions: Some("i".into()),
             tools,
         };
-        ToolLock { sources: [("mcp/x".to_owned(), source)].into() }
+        ToolLock { sources: [("mcp/x".to_owned(), source)].into(), ..ToolLock::default() }
     }
 
     #[test]
@@ -220,6 +232,19 @@ mod tests {
         assert_eq!(parsed, example());
         assert_eq!(print(&parsed), text);
         assert!(text.ends_with("}\n") && text.lines().count() > 10, "{text}");
+    }
+
+    #[test]
+    fn lock_file_of_the_former_format_is_read() {
+        let text = print(&example())
+            .replace("\"lockVersion\": 2", "\"lockVersion\": 1")
+            .replace("      \"name\": \"x\",\n", "")
+            .replace("\"version\": \"1\"", "\"version\": \"x 1\"");
+        let former = parse(&text).unwrap();
+        assert_eq!(former.format, LockFormat::Former);
+        let source = &former.sources["mcp/x"];
+        assert_eq!((source.name.as_deref(), source.version.as_str()), (None, "x 1"));
+        assert_eq!(former.changes_to(&example()), []);
     }
 
     #[test]
@@ -233,7 +258,7 @@ mod tests {
         check("{\"lockVersion\": 1", "not a lock file");
         check("{}", "lockVersion");
         check("[]", "not a lock file");
-        check(&good.replace("\"lockVersion\": 1", "\"lockVersion\": 2"), "lock version 2");
+        check(&good.replace("\"lockVersion\": 2", "\"lockVersion\": 0"), "lock version 0");
         check("{\"lockVersion\": 3, \"other\": []}", "use the version of haft that wrote the file");
         check(&good.replace("\"address\"", "\"adress\""), "adress");
         check(&good.replace("\"d\"", "\"e\""), "changed by hand or by a merge");

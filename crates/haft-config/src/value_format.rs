@@ -62,7 +62,7 @@ const FORMATS: [ValueFormat; 16] = [
     },
     ValueFormat {
         name: "haft-client",
-        expected: "a pattern of client names",
+        expected: "a client name pattern",
         read: |text, _| text_if_valid(text, tool_glob(text)),
     },
     ValueFormat {
@@ -222,15 +222,15 @@ formatted! {
     PathText(String): { "type": "string", "format": "haft-path" }
     /// The name of an environment variable.
     Environment(String): { "type": "string", "format": "haft-variable" }
-    /// A pattern of tool names or operation names.
+    /// A pattern for tool names or operation names.
     GlobText(String): { "type": "string", "format": "haft-glob" }
-    /// A pattern of the names of MCP clients.
+    /// A pattern for the names of MCP clients.
     ClientText(String): { "type": "string", "format": "haft-client" }
     /// A text that may contain variables; they are expanded on use.
     TemplateText(String): { "type": "string", "format": "haft-template" }
     GroupText(String): { "type": "string", "format": "haft-group" }
     QueueText(String): { "type": "string", "format": "haft-queue" }
-    /// A pattern of tool names, or `@group`.
+    /// A pattern for tool names, or `@group`.
     MemberText(String): { "type": "string", "format": "haft-member" }
     /// A URL that may contain variables; they are expanded on use.
     UrlText(String): { "type": "string", "format": "haft-url" }
@@ -270,7 +270,7 @@ impl JsonSchema for AnyJson {
     }
 }
 
-/// Returns the schema for maps whose keys are tool patterns. The functions below return it for maps whose keys are
+/// Returns the schema for maps whose keys are tool patterns. The functions below do the same for maps whose keys are
 /// names.
 pub(super) fn tool_globs() -> Value {
     json!({ "format": "haft-glob" })

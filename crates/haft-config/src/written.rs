@@ -207,7 +207,7 @@ pub(super) struct RawSandbox {
     #[schemars(extend("default" = "frozen"))]
     pub(super) git: Option<RawGitMetadata>,
 
-    /// More environment variables of haft that commands get
+    /// More environment variables that commands get from haft's own environment
     #[schemars(extend("default" = []))]
     pub(super) environment: Option<Vec<Environment>>,
 
@@ -358,7 +358,7 @@ pub(super) struct RawPolicyRule {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawCompaction {
-    /// Compaction starts when messages and tools fill this share of the context window, without the part for the reply; with `off`, a run ends when the window is full
+    /// Compaction starts when messages and tools fill this share of the context window, not counting the part that is reserved for the reply; with `off`, a run ends when the window is full
     #[schemars(extend("default" = default::COMPACTION_AT))]
     pub(super) at: Option<PercentText>,
 
@@ -377,7 +377,7 @@ pub(super) struct RawToolOutput {
     #[schemars(extend("default" = true))]
     pub(super) enabled: Option<bool>,
 
-    /// The maximum number of chunks in which the mode `auto` returns a stored output; of a longer output it returns the beginning and the end
+    /// The mode `auto` returns a stored output in full if it has at most this many chunks; of a longer output, it returns only the beginning and the end
     #[schemars(range(min = 1), extend("default" = default::OUTPUT_CHUNKS_MAX))]
     pub(super) max_chunks: Option<u64>,
 

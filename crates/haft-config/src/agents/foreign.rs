@@ -14,12 +14,12 @@ use super::error::AgentError;
 use super::front_matter::{self, AgentFileParts};
 use super::written;
 
-/// The built-in tools that an agent of another program may have. This crate does not know the tools, so a test of the
-/// command line compares the names.
+/// The built-in tools that an agent of another program may have. This crate does not know the tools, so a test in
+/// `haft-cli` checks these names.
 pub const BUILTINS: [&str; 6] = ["bash", "read", "write", "edit", "introspect", "current_date"];
 
-/// The items for all tools other than the built-in ones: the tools of MCP servers in every naming scheme, and the other
-/// tools whose names contain `__`. Among them are the tools for batches and progress, which only help the model.
+/// The patterns for all tools other than the built-in ones: the tools of MCP servers in every naming scheme, and other
+/// tools whose names contain `__`, such as the harmless tools for batches and progress.
 const OTHER_TOOLS: [&str; 2] = ["*__*", "mcp:*"];
 
 /// The reason why an agent file cannot select skills.
@@ -99,8 +99,8 @@ enum KeySource {
 }
 
 /// Returns the keys of a file. Claude Code accepts descriptions that are not valid YAML, such as a line with a second
-/// colon, and many published agents have one. Then each line that begins with a key has its value, and only the
-/// description may have further lines.
+/// colon, and many published agents have one. For such a file, each line that begins with a key contains the whole
+/// value of that key. Only the description may have further lines.
 fn keys_of(
     format: AgentFormat,
     parts: &AgentFileParts<'_>,

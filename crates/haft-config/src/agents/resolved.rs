@@ -277,8 +277,8 @@ pub(super) fn resolve(
     })
 }
 
-/// Returns a warning for each renamed key. The old name still works, because files are older than the installed haft
-/// version.
+/// Returns a warning for each renamed key. The old name still works, because a file may be older than the installed
+/// version of haft.
 fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
     let renamed =
         [("budget.seconds", "budget.time", "a duration such as `60s`", written.budget.seconds.is_some())];

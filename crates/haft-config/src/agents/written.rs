@@ -212,8 +212,8 @@ pub(super) fn read(file: &str, parts: &AgentFileParts<'_>) -> Result<RawAgent, A
     })
 }
 
-/// Returns the unknown keys of a file after the first one, which is the only one that the parser reports. So the author
-/// can correct all of them at once.
+/// Returns the unknown keys of a file after the first one. The parser reports only the first, but the author should be
+/// able to correct all of them at once.
 fn other_unknown_keys(
     file: &str,
     parts: &AgentFileParts<'_>,

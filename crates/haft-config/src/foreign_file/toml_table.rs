@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_table_takes_no_other_line_with_it() {
+    fn removing_a_table_removes_no_other_line() {
         check_removed("a = 1\n\n[mcp_servers.haft]\ncommand = \"x\"\n", "a = 1\n");
         check_removed(
             "[mcp_servers.haft]\nargs = [\n\"[b]\",\n]\n\n# about b\n[b]\nc = 1\n",

@@ -33,7 +33,8 @@ pub enum ContainerEngine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineSocket {
     pub path: String,
-    /// The variable and its value with which the program finds the socket; `None` if the program finds it without.
+    /// The environment variable with which the program finds the socket, and its value; `None` if the program needs no
+    /// variable.
     pub host: Option<(&'static str, String)>,
 }
 
@@ -63,8 +64,9 @@ impl ContainerEngine {
         }
     }
 
-    /// Finds the socket: the one in the variable of the engine, or else the first one that exists, of the machine or of
-    /// the user (rootless). Returns `None` if the variable names another kind of address, such as `tcp://`.
+    /// Finds the socket: the one that the engine's variable names, otherwise the first existing one of the machine's
+    /// socket and the user's socket (rootless). Returns `None` if the variable names another kind of address, such as
+    /// `tcp://`.
     pub fn socket(
         self,
         variable: impl Fn(&str) -> Option<String>,
@@ -85,7 +87,7 @@ impl ContainerEngine {
         let known: Vec<String> = known.into_iter().flatten().collect();
         let found = known.iter().position(|path| exists(path)).unwrap_or(0);
         let path = known.get(found)?.clone();
-        // The program looks only at the first path by itself.
+        // Without the variable, the program tries only the first path.
         let host = (found > 0).then(|| (name, format!("unix://{path}")));
         Some(EngineSocket { path, host })
     }
@@ -99,7 +101,7 @@ pub(super) fn passed_variables(args: &[Value]) -> Vec<String> {
     let mut rest = words[run + 1..].iter();
     while let Some(word) = rest.next() {
         if !word.starts_with('-') {
-            // The image. The words after it are arguments of the program in the container.
+            // This word is the image. The words after it are arguments of the program in the container.
             break;
         }
         let (option, value) = match word.split_once('=') {
@@ -129,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn socket_is_the_one_of_the_variable_or_the_first_that_exists() {
+    fn socket_comes_from_the_variable_or_is_the_first_that_exists() {
         let check = |engine: ContainerEngine,
                      set: &[(&str, &str)],
                      present: &[&str],

@@ -5,13 +5,13 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words, text_of, variable_name};
-use super::{EntryBuilder, ImportedServer, ImportedServers, InputEcho, TimeoutUnit};
+use super::{EntryBuilder, ImportSource, ImportedServer, ImportedServers, InputEcho, ServerDialect};
 
 /// Reads `mcpServers`. The file of Claude Code also contains the servers of single projects: those of the project in
 /// `directory` come first, because Claude Code prefers them, and the others are skipped.
 pub(super) fn read(
     file: &Map<String, Value>,
-    timeouts: TimeoutUnit,
+    dialect: ServerDialect,
     directory: Option<&Path>,
 ) -> ImportedServers {
     let mut found = ImportedServers::default();
@@ -21,9 +21,9 @@ pub(super) fn read(
     // An inner project is more specific than the project that contains it.
     current.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
     for (path, project) in current {
-        of_project(path, project, timeouts, &mut found);
+        of_project(path, project, dialect, &mut found);
     }
-    of_section(file.get("mcpServers"), timeouts, &mut found);
+    of_section(file.get("mcpServers"), dialect, &mut found);
     for (path, project) in others {
         let servers = project.get("mcpServers").and_then(Value::as_object).into_iter().flatten();
         let reason = format!("the server belongs to the project `{path}`; import it in that directory");
@@ -32,19 +32,61 @@ pub(super) fn read(
     found
 }
 
-fn of_project(path: &str, project: &Value, timeouts: TimeoutUnit, found: &mut ImportedServers) {
+fn of_project(path: &str, project: &Value, dialect: ServerDialect, found: &mut ImportedServers) {
     let first = found.servers.len();
-    of_section(project.get("mcpServers"), timeouts, found);
+    of_section(project.get("mcpServers"), dialect, found);
     for server in &mut found.servers[first..] {
         server.notes.push(format!("the other program uses this server only in `{path}`"));
     }
 }
 
+/// Returns true if the object has the program or the URL of one server.
+pub(super) fn is_server(object: &Map<String, Value>) -> bool {
+    let is_command = |value: &Value| value.is_string() || value.is_array();
+    let is_url = |key: &str| object.get(key).is_some_and(Value::is_string);
+    object.get("command").is_some_and(is_command) || ["url", "serverUrl", "httpUrl"].into_iter().any(is_url)
+}
+
+/// Reads a map of servers that no key encloses.
+pub(super) fn read_unwrapped(file: Map<String, Value>, dialect: ServerDialect) -> ImportedServers {
+    let mut found = ImportedServers::default();
+    of_section(Some(&Value::Object(file)), dialect, &mut found);
+    found
+}
+
+/// Reads a file that is a single server. Without a key `name`, the server gets the name of the file.
+pub(super) fn read_one(
+    mut server: Map<String, Value>,
+    path: &Path,
+    dialect: ServerDialect,
+) -> ImportedServers {
+    let own = server.remove("name").and_then(|name| name.as_str().map(str::to_owned));
+    let of_file = || path.file_stem().map(|name| name.to_string_lossy().into_owned());
+    let name = own.or_else(of_file).unwrap_or_default();
+    let mut found = ImportedServers::default();
+    of_server(&name, &server, dialect, &mut found);
+    found
+}
+
+/// Returns the object with `servers` and `inputs` of VS Code: the file itself (`mcp.json`), `mcp` (`settings.json`), or
+/// `customizations.vscode.mcp` (`devcontainer.json`). An object `servers` that is itself a server does not count: in the
+/// `mcp` of opencode, it is a server with this name.
+pub(super) fn vs_code_section(file: &Map<String, Value>) -> Option<&Map<String, Value>> {
+    let of_container = file.get("customizations").and_then(|all| all["vscode"]["mcp"].as_object());
+    let sections = [Some(file), file.get("mcp").and_then(Value::as_object), of_container];
+    let has_servers = |section: &&Map<String, Value>| {
+        let servers = section.get("servers").and_then(Value::as_object);
+        servers.is_some_and(|servers| !is_server(servers))
+    };
+    sections.into_iter().flatten().find(has_servers)
+}
+
 /// Reads `servers` of VS Code.
 pub(super) fn read_vs_code(file: &Map<String, Value>) -> ImportedServers {
     let mut found = ImportedServers::default();
-    of_section(file.get("servers"), TimeoutUnit::Unknown, &mut found);
-    for input in file.get("inputs").and_then(Value::as_array).into_iter().flatten() {
+    let Some(section) = vs_code_section(file) else { return found };
+    of_section(section.get("servers"), ServerDialect::of(ImportSource::VsCode), &mut found);
+    for input in section.get("inputs").and_then(Value::as_array).into_iter().flatten() {
         for server in &mut found.servers {
             apply_input(input, server);
         }
@@ -87,28 +129,27 @@ fn options(input: &Value) -> Vec<String> {
     if input["type"] == "pickString" { options.filter_map(text).collect() } else { Vec::new() }
 }
 
-fn of_section(section: Option<&Value>, timeouts: TimeoutUnit, found: &mut ImportedServers) {
+fn of_section(section: Option<&Value>, dialect: ServerDialect, found: &mut ImportedServers) {
     for (name, server) in section.and_then(Value::as_object).into_iter().flatten() {
         match server.as_object() {
-            Some(server) => of_server(name, server, timeouts, found),
+            Some(server) => of_server(name, server, dialect, found),
             None => found.skipped.push((name.clone(), "the settings of the server are not an object".into())),
         }
     }
 }
 
-fn of_server(name: &str, server: &Map<String, Value>, timeouts: TimeoutUnit, found: &mut ImportedServers) {
+fn of_server(name: &str, server: &Map<String, Value>, dialect: ServerDialect, found: &mut ImportedServers) {
     let mut builder = EntryBuilder::default();
     for (key, value) in server {
         match key.as_str() {
-            "timeout" => builder.time_limit("requestTimeout", key, value, timeouts),
-            key => member(key, value, &mut builder),
+            "timeout" => builder.time_limit("requestTimeout", key, value, dialect.timeouts),
+            key => member(key, value, dialect.variables, &mut builder),
         }
     }
     builder.finish(name, found);
 }
 
-fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
-    let style = VariableStyle::Braces;
+fn member(key: &str, value: &Value, style: VariableStyle, builder: &mut EntryBuilder) {
     match (key, value) {
         ("command" | "cwd", value) => {
             if let Some(text) = text_of(value) {

@@ -120,7 +120,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "command": "python",
                 "args": ["-m", "server"],
                 "cwd": "./server",
-                "env": {"PORT": "8080", "TOKEN": "${TOKEN}"},
+                "env": {"PORT": "8080", "TOKEN": "${TOKEN}", "KEY": "${KEY}", "PRICE": "5$"},
                 "toolsAllowed": ["read_*"],
                 "toolsDenied": ["read_secret"],
             },
@@ -186,7 +186,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
 }
 
 #[test]
-fn import_keeps_restrictions_to_some_tools_under_every_name() {
+fn tool_restrictions_are_imported_from_every_known_key() {
     let check_one = |members: &Value, expected: &Value, expected_notes: &[&str]| {
         let mut server = json!({"url": "https://example.com/mcp"});
         server.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
@@ -214,7 +214,7 @@ fn import_keeps_restrictions_to_some_tools_under_every_name() {
 }
 
 #[test]
-fn import_converts_time_limits_or_lists_them() {
+fn time_limits_are_converted_or_a_note_gives_the_reason() {
     let limit = |source: ImportSource, value: Value| {
         let text = json!({"mcpServers": {"a": {"command": "x", "timeout": value}}}).to_string();
         (imported(source, &text)["a"]["requestTimeout"].clone(), notes(source, &text))
@@ -234,7 +234,7 @@ fn import_converts_time_limits_or_lists_them() {
 }
 
 #[test]
-fn servers_of_the_current_project_of_claude_code_are_imported_first() {
+fn claude_code_servers_of_the_current_project_are_imported_first() {
     let text = json!({
         "mcpServers": {"docs": {"command": "user"}},
         "projects": {
@@ -280,7 +280,7 @@ fn variables_that_a_container_gets_are_added_to_the_environment() {
 }
 
 #[test]
-fn inputs_of_vs_code_offer_options_and_name_unsupported_commands() {
+fn vs_code_inputs_offer_options_and_name_unsupported_commands() {
     let text = json!({
         "inputs": [
             {"type": "pickString", "id": "region", "description": "Region", "default": "eu",
@@ -357,9 +357,68 @@ fn import_detects_the_file_format_by_its_extension_and_its_content() {
         check("servers.txt", &format!("\u{feff}{text}"), name);
     }
     check("a", "// mine\n{\"mcpServers\": {\"x\": {\"command\": \"y\"}}}", "x");
+    check("settings.json", include_str!("fixtures/vscode-settings.jsonc"), "docs");
+    check("devcontainer.json", include_str!("fixtures/devcontainer.json"), "browser");
     let wrong = |path: &str, text: &str| read_any(text, Path::new(path), None).unwrap_err();
-    assert!(wrong("a", "{}").contains("none of the keys"));
+    assert!(wrong("a", "{}").contains("contains no MCP servers"));
     assert!(wrong("a.toml", "a = 1").contains("`mcp_servers`"));
     assert!(wrong("a.yaml", "a: 1").contains("`extensions`"));
     assert!(wrong("a.toml", "{}").contains("not valid TOML"));
+}
+
+#[test]
+fn import_accepts_servers_of_vs_code_settings_and_of_containers() {
+    let settings = include_str!("fixtures/vscode-settings.jsonc");
+    check(
+        ImportSource::VsCode,
+        settings,
+        &json!({"docs": {"type": "stdio", "command": "npx", "args": ["-y", "docs-server"], "env": {"KEY": "${DOCS_KEY}"}}}),
+        &["docs: set the environment variable `DOCS_KEY`"],
+    );
+    let found = read_any(settings, Path::new("settings.json"), None).unwrap();
+    assert_eq!((found.skipped.len(), found.servers[0].asked[0].id.as_str()), (0, "docs-key"));
+    // A server of opencode may have the name `servers`.
+    let opencode = r#"{"mcp": {"servers": {"type": "local", "command": ["x", "y"]}}}"#;
+    let found = read_any(opencode, Path::new("opencode.json"), None).unwrap();
+    assert_eq!((found.servers[0].name.as_str(), &found.servers[0].entry["args"]), ("servers", &json!(["y"])));
+}
+
+#[test]
+fn import_accepts_servers_without_an_enclosing_key() {
+    let check = |path: &str, text: Value, expected: &[(&str, Value)], skipped: usize| {
+        let found = read_any(&text.to_string(), Path::new(path), None).unwrap();
+        let servers = found.servers.iter();
+        let servers: Vec<_> = servers.map(|server| (server.name.as_str(), json!(server.entry))).collect();
+        assert_eq!(servers, expected, "{text}");
+        assert_eq!(found.skipped.len(), skipped, "{text}");
+    };
+    let (npx, url) = (json!({"command": "npx"}), json!({"url": "https://example.com/mcp"}));
+    let map = json!({"docs": npx, "remote": url, "version": 2});
+    check("a.json", map, &[("docs", npx.clone()), ("remote", url.clone())], 1);
+    check("docs.json", npx.clone(), &[("docs", npx.clone())], 0);
+    check("docs.json", json!({"name": "mine", "url": "https://example.com/mcp"}), &[("mine", url)], 0);
+    check("docs.json", json!({"name": 7, "command": "npx"}), &[("docs", npx)], 0);
+    let refused = |text: &str| read_any(text, Path::new("a.json"), None).unwrap_err();
+    for text in ["{}", r#"{"docs": {"program": "npx"}}"#, r#"{"command": 7}"#, r#"{"servers": 7}"#] {
+        assert!(refused(text).contains("contains no MCP servers"), "{text}");
+    }
+}
+
+#[test]
+fn dollar_name_gets_braces_for_gemini_and_a_note_for_unknown_programs() {
+    let text =
+        json!({"mcpServers": {"a": {"command": "x", "args": ["$A", "$$B-${C}", "cost: 5$ or $6", "$"]}}});
+    let text = text.to_string();
+    let args = |found: Value| found["a"]["args"].clone();
+    let replaced = json!(["${A}", "$${B}-${C}", "cost: 5$ or $6", "$"]);
+    let kept = json!(["$A", "$$B-${C}", "cost: 5$ or $6", "$"]);
+    assert_eq!(args(imported(ImportSource::Gemini, &text)), replaced);
+    assert_eq!(notes(ImportSource::Gemini, &text), [""; 0]);
+    // Claude Code does not replace `$A`.
+    assert_eq!(args(imported(ImportSource::ClaudeCode, &text)), kept);
+    assert_eq!(notes(ImportSource::ClaudeCode, &text), [""; 0]);
+    let found = read_any(&text, Path::new("a.json"), None).unwrap();
+    assert_eq!(found.servers[0].entry["args"], kept);
+    let noted: Vec<bool> = found.servers[0].notes.iter().map(|note| note.contains("as plain text")).collect();
+    assert_eq!(noted, [true, true], "{:?}", found.servers[0].notes);
 }

@@ -9,6 +9,10 @@ use super::EntryBuilder;
 pub(super) enum VariableStyle {
     /// `${NAME}`, `${env:NAME}`, `${input:ID}` and names of directories.
     Braces,
+    /// As `Braces`, and `$NAME`.
+    Dollars,
+    /// As `Braces`. `$NAME` may be a variable or plain text, because haft does not know the program.
+    Unknown,
     /// `{env:NAME}` and `{file:PATH}`.
     Opencode,
     /// The program has no variables: a dollar sign is plain text.
@@ -20,8 +24,36 @@ pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuild
     match style {
         VariableStyle::None => text.to_owned(),
         VariableStyle::Braces => rewrite_between(text, "${", builder, brace_variable),
+        VariableStyle::Dollars => rewrite_between(&braced(text).0, "${", builder, brace_variable),
+        VariableStyle::Unknown => {
+            for name in braced(text).1 {
+                builder.note(format!(
+                    "haft kept `${name}` as plain text; if it is a variable, write `${{{name}}}`"
+                ));
+            }
+            rewrite_between(text, "${", builder, brace_variable)
+        }
         VariableStyle::Opencode => rewrite_between(text, "{", builder, opencode_variable),
     }
+}
+
+/// Puts braces around the variables without braces: `$NAME` becomes `${NAME}`. Also returns the names of these variables.
+fn braced(text: &str) -> (String, Vec<&str>) {
+    let (mut written, mut names, mut rest) = (String::new(), Vec::new(), text);
+    while let Some((before, after)) = rest.split_once('$') {
+        written.push_str(before);
+        let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, end) = after.split_at(after.find(|c| !is_part(c)).unwrap_or(after.len()));
+        if name.is_empty() || name.starts_with(|c: char| c.is_ascii_digit()) {
+            written.push('$');
+            rest = after;
+        } else {
+            written.extend(["${", name, "}"]);
+            names.push(name);
+            rest = end;
+        }
+    }
+    (written + rest, names)
 }
 
 /// Replaces each `OPEN…}` by the result of `meaning`. If the result is `None`, keeps the text.

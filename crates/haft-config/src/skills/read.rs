@@ -55,8 +55,8 @@ const PERSON_ONLY: &str = "disable-model-invocation";
 /// The prefix of a key that defines a server on one line: `mcp-NAME: COMMAND ARGUMENTS`.
 const SERVER_LINE: &str = "mcp-";
 
-/// The keys that a skill may set for its servers. Only the operator may loosen their confinement or change the settings
-/// of their tools.
+/// The keys that a skill may set for its servers. Only the operator may loosen their sandbox or change the settings of
+/// their tools.
 const SERVER_KEYS: [&str; 14] = [
     "type",
     "command",

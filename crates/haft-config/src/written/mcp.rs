@@ -19,7 +19,7 @@ use super::{RawAccess, RawEffects, RawMcpOauth, RawMcpSampling};
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schemars(extend("x-passed-over" = ["alwaysAllow", "autoApprove", "description", "timeout"]))]
 pub(crate) struct RawMcpServer {
-    /// The transport; by default `stdio` if `command` is set, and the scheme and path of `url` decide otherwise
+    /// The transport; by default `stdio` if `command` is set, otherwise the scheme and path of `url` decide
     #[serde(rename = "type")]
     pub(crate) kind: Option<RawMcpTransport>,
 
@@ -53,18 +53,18 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("default" = false))]
     pub(crate) disabled: Option<bool>,
 
-    /// The tools of the server to use; the patterns match the tool names that the server uses
+    /// Patterns for the tools to use, matched against the server's own tool names
     #[schemars(extend("default" = ["*"]))]
     pub(crate) tools_allowed: Option<Vec<GlobText>>,
 
-    /// The tools of the server to leave out, even if `toolsAllowed` allows them; the patterns match the tool names that the server uses
+    /// Patterns for the tools to leave out, even if `toolsAllowed` matches them; matched against the server's own tool names
     #[schemars(extend("default" = []))]
     pub(crate) tools_denied: Option<Vec<GlobText>>,
 
-    /// Input schemas that replace the server's own; each key is a tool name that the server uses
+    /// Input schemas that replace the server's own; each key is one of the server's own tool names
     pub(crate) tool_schemas: Option<BTreeMap<String, AnyJson>>,
 
-    /// The effects of the server's tools, instead of the effects that the server declares; each key is a pattern of tool names that the server uses
+    /// The effects of the server's tools, instead of the effects that the server declares; each key is a pattern for the server's own tool names
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) effects: Option<BTreeMap<String, RawEffects>>,
 
@@ -72,7 +72,7 @@ pub(crate) struct RawMcpServer {
     #[schemars(extend("x-unit" = "milliseconds"))]
     pub(crate) cache: Option<Ttl>,
 
-    /// The same as `cache`, for some tools of the server; each key is a pattern of tool names that the server uses
+    /// The same as `cache`, for some tools of the server; each key is a pattern for the server's own tool names
     #[schemars(extend("propertyNames" = tool_globs()))]
     pub(crate) tools_cache: Option<BTreeMap<String, Ttl>>,
 
@@ -102,7 +102,7 @@ pub(crate) struct RawMcpServer {
     /// Settings for requests of the server to a model (sampling); without this key, haft does not offer sampling
     pub(crate) sampling: Option<RawMcpSampling>,
 
-    /// The request with which haft checks, after a call without a reply, if the server still responds
+    /// The request that haft sends after a call without a reply, to check whether the server still responds
     #[schemars(extend("default" = "ping"))]
     pub(crate) health_probe: Option<RawHealthProbe>,
 

@@ -26,7 +26,7 @@ pub(in super::super) struct RawProvider {
     /// The base URL; by default the value of the provider's usual environment variable, else the provider's public URL
     pub(in super::super) base_url: Option<TemplateText>,
 
-    /// The API key, best as a variable; by default the value of the provider's usual environment variable
+    /// The API key, preferably as a variable; by default the value of the provider's usual environment variable
     pub(in super::super) api_key: Option<TemplateText>,
 
     /// More headers that haft sends with every request
@@ -73,7 +73,7 @@ pub(in super::super) struct RawProvider {
     #[schemars(range(min = 1), extend("default" = CLAUDE_CODE_TURNS_MAX))]
     pub(in super::super) max_turns: Option<u32>,
 
-    /// `claude-code` only: the command's own tools, such as `Read` or `Bash(git *)`, beside those of haft
+    /// `claude-code` only: the command's own tools, such as `Read` or `Bash(git *)`, that the model can use in addition to haft's tools
     pub(in super::super) allowed_tools: Option<Vec<String>>,
 
     /// `claude-code` only: how often haft resumes the session before the request fails

@@ -12,7 +12,7 @@ pub(crate) struct RawMcpOauth {
     /// The client id for the authorization server; without this key, haft uses a client metadata document or dynamic client registration
     pub(crate) client_id: Option<TemplateText>,
 
-    /// The only authorization server that may issue tokens and that gets `clientSecret`, as its issuer URL; by default the issuer that the MCP server announces
+    /// The issuer URL of the only authorization server that may issue tokens and that gets `clientSecret`; by default the issuer that the MCP server announces
     pub(crate) issuer: Option<TemplateText>,
 
     /// The secret for `clientId`; write it as a variable, so that the file does not contain it
@@ -38,7 +38,7 @@ pub(crate) struct RawMcpOauth {
     #[schemars(extend("default" = "person"))]
     pub(crate) grant: Option<RawMcpGrant>,
 
-    /// Whose account haft uses at the server if a person logs in; `principal`: each principal logs in with its own account; `operator`: all principals use the account with which the operator logged in
+    /// The account that haft uses at the server if a person logs in: with `principal`, each principal logs in with its own account; with `operator`, all principals use the account with which the operator logged in
     #[schemars(extend("default" = "principal"))]
     pub(crate) account: Option<RawMcpAccount>,
 

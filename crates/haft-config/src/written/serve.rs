@@ -23,7 +23,7 @@ pub(crate) struct RawServe {
     /// The files for TLS; without them the server speaks plain HTTP
     pub(crate) tls: Option<RawServeTls>,
 
-    /// The issuers (`OpenID` Connect, OAuth) whose access tokens the server accepts in addition to API keys
+    /// The issuers (OIDC, OAuth) whose access tokens the server accepts in addition to API keys
     #[schemars(extend("default" = []))]
     pub(crate) issuers: Option<Vec<RawTokenIssuer>>,
 
@@ -51,11 +51,11 @@ pub(crate) struct RawServe {
     #[schemars(extend("default" = "perConversation"))]
     pub(crate) workspace: Option<String>,
 
-    /// The maximum size of a workspace together with its `/tmp`; a response that exceeds it fails. It does not apply to a `workspace` with a path
+    /// The maximum size of a workspace together with its `/tmp`; a response that exceeds it fails. The limit does not apply if `workspace` is a path
     #[schemars(range(min = 1), extend("default" = default::WORKSPACE_BYTES_MAX, "x-unit" = "bytes"))]
     pub(crate) workspace_max_bytes: Option<u64>,
 
-    /// How long haft keeps a workspace after its last use. It does not apply to a `workspace` with a path
+    /// How long haft keeps a workspace after its last use. The key has no effect if `workspace` is a path
     #[schemars(extend("default" = default::WORKSPACE_KEEP_MS, "x-unit" = "milliseconds"))]
     pub(crate) workspace_keep: Option<Millis>,
 

@@ -18,7 +18,7 @@ const TOOLS: [(&str, &[&str]); 5] = [
     ("Bash", &["bash"]),
 ];
 
-/// The tools of Claude Code that haft does not have, so that every agent of haft is without them.
+/// The tools of Claude Code that haft does not have, so no haft agent has them, even if the file does not deny them.
 const TOOLS_WITHOUT_COUNTERPART: [&str; 22] = [
     "Agent",
     "AskUserQuestion",
