@@ -30,7 +30,7 @@ pub(crate) struct CapabilityCacheFile {
 /// The content of the cache file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct CapabilityCacheJson {
-    /// The Unix time in seconds at which each `provider/model` was found to need prompted tools.
+    /// The Unix time in seconds at which haft found that each `provider/model` needs its tools in the prompt.
     prompted: BTreeMap<String, u64>,
 }
 

@@ -51,7 +51,7 @@ const LAST_WORDS_BYTES_MAX: usize = 2 << 10;
 /// The maximum number of bytes of output that one read returns.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// Builds the provider, confined by `policy`. Without a policy, derives one from the configuration.
+/// Builds the provider. `policy` confines its command; without a policy, derives one from the configuration.
 pub(crate) fn provider(
     config: &ResolvedConfig,
     name: &str,

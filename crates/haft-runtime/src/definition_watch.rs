@@ -1,8 +1,8 @@
 //! Watches the definitions of external tools. Warns about tools that the lock file quarantines. Without a lock file,
 //! warns about definitions that changed since haft last saw them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_config::ResolvedConfig;
 use haft_config::resolved::McpServerSettings;
@@ -10,10 +10,13 @@ use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::name::Namespace;
 use haft_core::provider::{ProviderKind, ToolProvider};
-use haft_core::tool_lock::{CanonicalTool, LockedSource, ToolLock, is_watched, own_name, source_key};
+use haft_core::tool_lock::{
+    CanonicalTool, LockFormat, LockedSource, ToolLock, is_watched, own_name, source_key, source_key_of,
+};
 use haft_engine::{CatalogEntry, CatalogWarning, Orchestrator, Snapshot};
 use haft_store::tool_pins::{ChangedPins, SourceDigests, ToolPins};
 use haft_tools::mcp::McpServerStatus;
+use haft_tools::rest::RestTools;
 
 use crate::source_address::address;
 
@@ -25,12 +28,17 @@ const NAMES_MAX: usize = 5;
 pub struct DefinitionWatch {
     lock: Option<Arc<ToolLock>>,
     pins: ToolPins,
-    /// The addresses of the configured MCP servers, by the key of their source.
+    /// The addresses of the configured MCP servers, by their key in the lock file.
     addresses: Arc<BTreeMap<String, String>>,
     /// The MCP servers that a caller named. Their tools are not compared, because two callers may give the same name to
     /// different servers.
     ignored: Vec<String>,
+    /// The quarantined tools that were already reported, shared by the clones of this watch.
+    reported: Arc<Mutex<QuarantinedTools>>,
 }
+
+/// Quarantined tools, by the namespace of their provider.
+type QuarantinedTools = BTreeMap<String, BTreeSet<String>>;
 
 impl DefinitionWatch {
     /// Creates a watch that compares definitions with the lock file of the configuration or, without a lock file, with
@@ -43,6 +51,7 @@ impl DefinitionWatch {
             pins: ToolPins::of(home),
             addresses: Arc::new(addresses),
             ignored: Vec::new(),
+            reported: Arc::default(),
         }
     }
 
@@ -57,21 +66,37 @@ impl DefinitionWatch {
     /// is reported only once.
     pub fn warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
         let snapshot = orchestrator.catalog().snapshot();
-        let is_external = |tool: &&Arc<CatalogEntry>| is_watched(tool.identity().kind, tool.definition());
-        let watched = snapshot.tools().filter(is_external).map(|tool| &**tool);
-        if let Some(lock) = &self.lock {
-            return self.quarantined(lock, watched);
-        }
-        let compared = watched.filter(|tool| !self.is_ignored(&tool.identity().namespace));
-        self.changed(compared, &orchestrator.catalog().providers())
+        let Some(lock) = &self.lock else {
+            return self.changed(&snapshot, &orchestrator.catalog().providers());
+        };
+        let found = self.quarantined(lock, &snapshot);
+        let warnings = quarantine_warnings(lock, &found);
+        *self.reported() = found;
+        warnings
     }
 
-    /// Returns only the warnings about changed definitions. Quarantined tools were already reported at the start.
+    /// Returns warnings about definitions that changed since the last warnings, and about tools that the lock file has
+    /// quarantined since then.
     pub fn late_warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
-        match &self.lock {
-            Some(_) => Vec::new(),
-            None => self.warnings(orchestrator),
-        }
+        let Some(lock) = &self.lock else { return self.warnings(orchestrator) };
+        let found = self.quarantined(lock, &orchestrator.catalog().snapshot());
+        let mut reported = self.reported();
+        let new = without(&found, &reported);
+        *reported = found;
+        quarantine_warnings(lock, &new)
+    }
+
+    /// Returns true if there is no lock file, or if it contains this MCP server with its current address.
+    pub fn has_reviewed_server(&self, namespace: &str) -> bool {
+        let key = source_key(ProviderKind::Mcp, namespace);
+        let address = self.addresses.get(&key);
+        self.lock.as_ref().is_none_or(|lock| {
+            lock.sources.get(&key).is_some_and(|source| address.is_none_or(|now| *now == source.address))
+        })
+    }
+
+    fn reported(&self) -> MutexGuard<'_, QuarantinedTools> {
+        self.reported.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns true if every run reports the same warnings again. This holds with a lock file; without one, a changed
@@ -80,41 +105,27 @@ impl DefinitionWatch {
         self.lock.is_some()
     }
 
-    fn quarantined<'a>(
-        &self,
-        lock: &ToolLock,
-        tools: impl Iterator<Item = &'a CatalogEntry>,
-    ) -> Vec<CatalogWarning> {
-        let mut by_source: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for tool in tools {
+    fn quarantined(&self, lock: &ToolLock, snapshot: &Snapshot) -> QuarantinedTools {
+        let mut found = QuarantinedTools::new();
+        for tool in watched(snapshot) {
             let identity = tool.identity();
-            let source = source_key(identity.kind, identity.namespace.as_str());
-            let address = self.addresses.get(&source).map(String::as_str);
-            if lock.standing(identity, tool.definition(), address).quarantine().is_some() {
-                let names = by_source.entry(identity.namespace.as_str().to_owned()).or_default();
-                names.push(identity.tool.as_str().to_owned());
+            let address = self.addresses.get(&source_key_of(identity, tool.definition()));
+            let standing = lock.standing(identity, tool.definition(), address.map(String::as_str));
+            if standing.quarantine().is_some() {
+                let names = found.entry(identity.namespace.as_str().to_owned()).or_default();
+                names.insert(identity.tool.as_str().to_owned());
             }
         }
-        let message = |names: Vec<String>| {
-            format!("the lock file quarantines {} until a person reviews the changes", listed(&names))
-        };
-        by_source
-            .into_iter()
-            .map(|(provider, names)| CatalogWarning { provider, message: message(names) })
-            .collect()
+        found
     }
 
     fn is_ignored(&self, namespace: &Namespace) -> bool {
         self.ignored.iter().any(|ignored| ignored == namespace.as_str())
     }
 
-    fn changed<'a>(
-        &self,
-        tools: impl Iterator<Item = &'a CatalogEntry>,
-        providers: &[Arc<dyn ToolProvider>],
-    ) -> Vec<CatalogWarning> {
+    fn changed(&self, snapshot: &Snapshot, providers: &[Arc<dyn ToolProvider>]) -> Vec<CatalogWarning> {
         let mut found = SourceDigests::new();
-        for tool in tools {
+        for tool in watched(snapshot).filter(|tool| !self.is_ignored(&tool.identity().namespace)) {
             let (identity, canonical) = (tool.identity(), CanonicalTool::of(tool.definition()));
             let source = source_key(identity.kind, identity.namespace.as_str());
             let name = own_name(&canonical, tool.definition());
@@ -122,7 +133,7 @@ impl DefinitionWatch {
         }
         let servers = providers.iter().filter(|provider| provider.kind() == ProviderKind::Mcp);
         for provider in servers.filter(|provider| !self.is_ignored(provider.namespace())) {
-            // A server with instructions has started before, so an empty list of its tools is its current list.
+            // A server whose instructions are known has listed its tools, so it is compared even if its list is empty.
             if let Some(text) = provider.instructions() {
                 let source = source_key(provider.kind(), provider.namespace().as_str());
                 found.entry(source).or_default().instructions = Digest::of_text(&text).to_string();
@@ -140,6 +151,40 @@ impl DefinitionWatch {
             }
         }
     }
+}
+
+/// Returns the tools whose definitions come from a server or an HTTP API.
+fn watched(snapshot: &Snapshot) -> impl Iterator<Item = &CatalogEntry> {
+    let is_external = |tool: &&Arc<CatalogEntry>| is_watched(tool.identity().kind, tool.definition());
+    snapshot.tools().filter(is_external).map(|tool| &**tool)
+}
+
+/// Returns the tools of `found` that are not in `known`.
+fn without(found: &QuarantinedTools, known: &QuarantinedTools) -> QuarantinedTools {
+    let none = BTreeSet::new();
+    let new = found.iter().map(|(provider, names)| {
+        let known = known.get(provider).unwrap_or(&none);
+        (provider.clone(), names.difference(known).cloned().collect::<BTreeSet<String>>())
+    });
+    new.filter(|(_, names)| !names.is_empty()).collect()
+}
+
+fn quarantine_warnings(lock: &ToolLock, found: &QuarantinedTools) -> Vec<CatalogWarning> {
+    let reason = match lock.format {
+        LockFormat::Current => "",
+        LockFormat::Former => {
+            "; an earlier version of haft wrote the lock file and recorded less, so the tools may be unchanged"
+        }
+    };
+    let warning = |(provider, names): (&String, &BTreeSet<String>)| {
+        let names: Vec<String> = names.iter().cloned().collect();
+        let message = format!(
+            "the lock file quarantines {} until a person reviews the changes{reason}",
+            listed(&names)
+        );
+        CatalogWarning { provider: provider.clone(), message }
+    };
+    found.iter().map(warning).collect()
 }
 
 /// The result of the last comparison, for runs with the same tools. A comparison hashes all definitions, so these runs
@@ -168,7 +213,8 @@ impl ComparedDefinitions {
         found
     }
 
-    /// Returns the warnings about definitions that changed since the start of the run.
+    /// Returns the warnings about definitions that changed since the start of the run. With a lock file, each run has
+    /// reported its quarantined tools at its start.
     pub(crate) fn late_warnings(&self, watch: &DefinitionWatch, tools: &Orchestrator) -> Vec<CatalogWarning> {
         if watch.repeats_warnings() { Vec::new() } else { self.warnings(watch, tools) }
     }
@@ -208,23 +254,26 @@ pub fn locked_server(server: &McpServerSettings, status: &McpServerStatus) -> Lo
         let canonical = CanonicalTool::of(definition);
         (own_name(&canonical, definition), canonical)
     });
-    let version = format!("{} {}", status.greeting.name, status.greeting.version);
     LockedSource {
         address: address(server),
-        version: version.trim().to_owned(),
+        name: Some(status.greeting.name.clone()),
+        version: status.greeting.version.clone(),
         instructions: status.greeting.instructions.as_deref().map(str::to_owned),
         tools: tools.collect(),
     }
 }
 
-/// Returns the source entry for the lock file of a provider that has neither an address nor a version.
-pub fn locked_provider(provider: &dyn ToolProvider) -> LockedSource {
-    let tools = provider.tools();
-    let tools = tools.iter().map(|definition| {
+/// Returns the source entries for the lock file of the HTTP APIs, one for each host.
+pub fn locked_apis(provider: &RestTools) -> BTreeMap<String, LockedSource> {
+    let mut sources: BTreeMap<String, LockedSource> = BTreeMap::new();
+    for definition in provider.tools().iter() {
+        let host = definition.facts.host.as_deref().unwrap_or(provider.namespace().as_str());
+        let source = sources.entry(source_key(ProviderKind::Rest, host)).or_default();
+        host.clone_into(&mut source.address);
         let canonical = CanonicalTool::of(definition);
-        (own_name(&canonical, definition), canonical)
-    });
-    LockedSource { address: "configuration".into(), tools: tools.collect(), ..LockedSource::default() }
+        source.tools.insert(own_name(&canonical, definition), canonical);
+    }
+    sources
 }
 
 /// Returns the key of an MCP server in a lock file.

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_core::event::{Event, EventSink};
-use haft_core::event_log::{EventEnvelope, EventReader, LogEvent};
+use haft_core::event_log::{EventEnvelope, EventReader, LogCitation, LogEvent};
 use haft_core::event_store::{EventStore, RunKey};
 use haft_core::output_store::StoreError;
 use haft_core::position::RunPosition;
@@ -89,7 +89,7 @@ struct EventLogState {
     stored: u64,
     access: StoreAccess,
     delta: Option<PendingDelta>,
-    /// The part whose delta was numbered last, and the time of this delta.
+    /// The part whose delta was appended last, and the time of this delta.
     last_delta: Option<(RunPosition, DeltaKind, Instant)>,
     closed: bool,
 }
@@ -120,6 +120,9 @@ struct PendingDelta {
 enum DeltaKind {
     Text,
     Reasoning,
+    /// A paragraph of a reasoning summary, by its number.
+    Summary(u32),
+    Refusal,
 }
 
 impl DeltaKind {
@@ -127,6 +130,8 @@ impl DeltaKind {
         match self {
             Self::Text => LogEvent::TextDelta { text },
             Self::Reasoning => LogEvent::ReasoningDelta { text },
+            Self::Summary(part) => LogEvent::ReasoningSummaryDelta { part, text },
+            Self::Refusal => LogEvent::RefusalDelta { text },
         }
     }
 }
@@ -298,11 +303,14 @@ impl EventLogShared {
 }
 
 impl EventLogState {
-    /// Numbers the first delta of a part at once, and joins the deltas that follow quickly.
+    /// Appends an event. Appends the first delta of a part at once, and joins the deltas that follow within
+    /// [`DELTA_INTERVAL`] into one event.
     fn take(&mut self, place: RunPosition, event: LogEvent, now: Instant) {
         let (kind, text) = match event {
             LogEvent::TextDelta { text } => (DeltaKind::Text, text),
             LogEvent::ReasoningDelta { text } => (DeltaKind::Reasoning, text),
+            LogEvent::ReasoningSummaryDelta { part, text } => (DeltaKind::Summary(part), text),
+            LogEvent::RefusalDelta { text } => (DeltaKind::Refusal, text),
             other => {
                 self.flush();
                 self.last_delta = None;
@@ -427,7 +435,7 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
             }
             drop(shared);
             let Some(due) = due else { break };
-            // Another event, or the end of the log, numbers the pending delta early. Do not wait for `due` then,
+            // Another event, or the end of the log, appends the pending delta early. Do not wait for `due` then,
             // because a response would end up to 30 ms late.
             let is_due = tokio::select! {
                 () = sleep_until(due) => true,
@@ -586,9 +594,12 @@ fn size(envelope: &EventEnvelope) -> usize {
         + match &envelope.event.kind {
             LogEvent::TextDelta { text }
             | LogEvent::ReasoningDelta { text }
+            | LogEvent::ReasoningSummaryDelta { text, .. }
+            | LogEvent::RefusalDelta { text }
             | LogEvent::ToolProgress { text, .. }
             | LogEvent::ToolResult { text, .. }
             | LogEvent::Note { text, .. } => text.len(),
+            LogEvent::Citations { citations } => citations.iter().map(citation_size).sum(),
             LogEvent::ToolCall { arguments, .. } => arguments.len(),
             LogEvent::RunFinished { answer, .. } => answer.as_ref().map_or(0, String::len),
             LogEvent::RunStarted { tools, .. } => tools.iter().map(String::len).sum(),
@@ -600,6 +611,10 @@ fn size(envelope: &EventEnvelope) -> usize {
             | LogEvent::ApprovalDecided { .. }
             | LogEvent::ContextCompacted { .. } => 0,
         }
+}
+
+fn citation_size(citation: &LogCitation) -> usize {
+    size_of::<LogCitation>() + citation.url.len() + citation.title.as_ref().map_or(0, String::len)
 }
 
 fn now_ms() -> u64 {

@@ -271,7 +271,7 @@ mod tests {
         GroupName::new(name).unwrap()
     }
 
-    /// A provider of one tool `t` of the server, OpenAPI document or agent `s`, with arbitrary declared effects.
+    /// A provider named `s`, for example an MCP server or an agent, whose only tool `t` declares the given effects.
     #[derive(Debug)]
     struct DeclaredEffectsProvider(ProviderKind, Namespace, Arc<[ToolDefinition]>);
 

@@ -72,7 +72,7 @@ pub struct RunOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
     /// The run does not wait for outputs.
-    #[error("the run is not waiting for outputs of functions")]
+    #[error("the run is not waiting for function call outputs")]
     NotWaiting,
     /// The run does not wait for this call.
     #[error("the run is not waiting for an output of the call `{call}`")]
@@ -461,7 +461,7 @@ impl RunShared {
         self.outcome.send_replace(Some(Arc::new(end)));
     }
 
-    /// Takes the session out of memory. Only a suspended run needs it later.
+    /// Removes the session from memory. Keeps its content only if the run is suspended.
     fn end_memory_session(&self, end: &RunEnd) {
         let session = self.memory.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let (RunEnd::Suspended, Some(session)) = (end, session) {

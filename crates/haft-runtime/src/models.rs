@@ -78,8 +78,8 @@ pub struct ModelProviders {
 }
 
 impl ModelProviders {
-    /// Creates the providers of another configuration or run. They share only the connections of the pool and the
-    /// knowledge which providers keep failing, because API keys and addresses belong to each run.
+    /// Creates the providers of another configuration or run. They share only the connections in `clients` and the
+    /// failure state in `circuits` with other providers, because each run may have its own API keys and addresses.
     pub fn sharing(clients: ClientPool, circuits: ProviderCircuits) -> Self {
         Self { built: Mutex::default(), clients, circuits }
     }
@@ -350,8 +350,8 @@ pub(crate) fn request_bytes_max(format: ModelApiFormat) -> Option<u64> {
 /// The maximum number of tools that Anthropic searches or loads by name.
 const LOADABLE_TOOLS_MAX: usize = 10_000;
 
-/// The divisor of the request size for tools that the model loads by name: such tools may take one half of a request.
-/// Every request to Anthropic contains all these tools, and the conversation needs the other half.
+/// Tools that the model loads by name may take at most the maximum request size divided by this number. Every request
+/// to Anthropic contains all these tools, and the conversation needs the rest.
 const LOADABLE_SHARE: u64 = 2;
 
 /// Returns true if these hidden tools fit into a request, so that the model can load them by name.
@@ -611,7 +611,7 @@ mod tests {
     }
 
     #[test]
-    fn circuits_of_runs_with_other_addresses_are_separate() {
+    fn runs_with_different_provider_addresses_have_separate_circuits() {
         let config = config(
             r#"{"providers": {"own": {"kind": "compatible", "baseUrl": "${URL}", "apiKey": "k"}},
                 "models": {"default": "own/a"}}"#,

@@ -180,7 +180,7 @@ impl Drop for QueuePlace {
 
 impl QueueState {
     /// Refuses a run if its tenant already has as many waiting runs as the queue has free places. So one tenant can
-    /// fill at most half of the queue, and other tenants always find a free place.
+    /// fill at most half of the queue, which leaves places for other tenants.
     fn check_space(&mut self, tenant: &str) -> Result<(), RunQueueFull> {
         let free = self.limits.waiting_runs_max.saturating_sub(self.stats.waiting);
         let waiting = self.tenants.get(tenant).map_or(0, |runs| runs.waiting.len());
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn run_queue_refuses_runs_if_full_or_half_full_of_one_tenant() {
+    fn run_queue_refuses_a_run_if_it_is_full_or_if_the_tenant_fills_half_of_it() {
         let queue = queue(1, 4);
         let _working = enter(&queue, "a");
         let _waiting = [enter(&queue, "a"), enter(&queue, "a")];

@@ -30,4 +30,4 @@ pub use partial_output::PartialOutputs;
 pub use prepared_agent::PreparedAgent;
 pub use prepared_agent::model_names;
 pub use resume::{ResumeError, ResumedSession};
-pub use served_agents::{RunAdmission, ServedAgents};
+pub use served_agents::{RunAdmission, RunPermit, ServedAgents};

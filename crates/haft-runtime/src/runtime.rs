@@ -73,13 +73,14 @@ pub use tool_inventory::ToolInventory;
 pub use haft_models::provider_circuit::CIRCUIT_STATES;
 pub use haft_tools::mcp::SERVER_STATES;
 
-/// The minimum time between two sweeps of one process.
+/// The minimum time between two sweeps by this process. A sweep removes old files from haft's home directory.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 
 /// The maximum number of bytes of large tool outputs that a run without files keeps in memory.
 const MEMORY_OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
-/// The number of newest events that are searched for the output of interrupted calls when a run resumes.
+/// The maximum number of events that a resumed run reads from the end of its event log, to find the output of
+/// interrupted calls.
 const PARTIAL_EVENTS_MAX: usize = 2048;
 
 /// Runs agents. Clones share all state.
@@ -99,7 +100,7 @@ struct RuntimeShared {
     servers: Arc<SharedServers>,
     trace: Option<Arc<dyn TraceSink>>,
     parents: Option<Arc<dyn TraceParents>>,
-    /// The runs that are driven now.
+    /// The runs that this runtime drives now.
     runs: Mutex<HashMap<SessionId, Arc<RunShared>>>,
     queue: RunQueue,
     /// The journals of runs whose sessions are only in memory.
@@ -116,7 +117,7 @@ struct PreparedRun {
 
 impl Runtime {
     /// Returns a builder for a configuration. If the configuration was loaded from files, the secrets of a run also
-    /// replace `${VARIABLE}` in it.
+    /// provide values for `${VARIABLE}` in these files.
     pub fn builder(config: impl Into<RuntimeConfig>) -> RuntimeBuilder {
         RuntimeBuilder::new(config.into())
     }
@@ -196,7 +197,7 @@ impl Runtime {
         self.start_with(spec, secrets, RunHooks::default()).await
     }
 
-    /// Starts a run with interfaces that the caller provides.
+    /// Starts a run with the caller's [`RunHooks`], for example with an approver or a chosen run id.
     pub async fn start_with(
         &self,
         mut spec: RunSpec,
@@ -276,8 +277,8 @@ impl Runtime {
         Ok(self.launch(run, agent, shared, functions, place))
     }
 
-    /// Continues a stored run of the local user: with its unfinished work, or with a further request in the same
-    /// conversation.
+    /// Continues a stored run of the local user. `more` is a further request in the same conversation; without it, the
+    /// run continues its unfinished work.
     pub async fn resume(
         &self,
         id: SessionId,
@@ -331,7 +332,8 @@ impl Runtime {
         restored_spec(principal, opened, stored, &blob)
     }
 
-    /// Continues a stored run under a spec that the caller may have changed, with interfaces that the caller provides.
+    /// Resumes a stored run with this spec, which may differ from the stored one, and with the caller's [`RunHooks`].
+    /// `more` is a further request, as in [`resume`](Self::resume).
     pub async fn resume_with(
         &self,
         id: SessionId,
@@ -515,8 +517,7 @@ impl Runtime {
         RunHandle::new(shared)
     }
 
-    /// Creates the event log of a run, and the value that holds its pending decisions. `chosen` is the run id that the
-    /// caller chose, if any.
+    /// Creates the event log and the pending decisions of a run. `chosen` is the run id that the caller chose, if any.
     async fn log_and_desk(
         &self,
         key: RunKey,
@@ -685,7 +686,7 @@ fn trigger_skills(
     }
 }
 
-/// Refuses names of tools that do not exist, if the caller asks for this check.
+/// Returns an error if the agent names tools that do not exist and `unknown` is `Refused`.
 fn check_names(agent: &PreparedAgent, unknown: UnknownTools) -> Result<(), StartError> {
     match unknown {
         UnknownTools::Warned => Ok(()),

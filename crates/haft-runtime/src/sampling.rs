@@ -165,6 +165,7 @@ mod tests {
     use haft_core::run::budget::SpendLimit;
     use haft_core::run::meter::Meter;
     use haft_core::run::scope::RunScope;
+    use haft_core::tool::CallId;
 
     use super::*;
 
@@ -186,6 +187,7 @@ mod tests {
         let scope = RunScope::new(Arc::clone(&meter), Vec::new(), began, until);
         let caller = OriginatingCall {
             run: Arc::default(),
+            call: CallId("1".into()),
             operation: OperationId(1),
             place: RunPosition::default(),
             scope: Some(Arc::new(scope)),

@@ -1,10 +1,17 @@
-//! The address of an MCP server in a lock file: its command line or its URL, without secrets.
+//! The address of an MCP server in a lock file: its command line with its directory and its environment variables, or
+//! its URL, without secrets.
 //!
 //! The arguments belong to the address, because a program such as `npx`, `uvx` or `docker` runs the package that its
-//! arguments name. Variables stay as the configuration contains them, so that the address is equal on all machines.
+//! arguments name. The directory and the environment belong to it, because they decide where such a program finds this
+//! package. References such as `${HOME}` stay as the configuration contains them, so that the address is equal on all
+//! machines.
+
+mod variable;
+
+use std::fmt::Write as _;
 
 use haft_config::ResolvedConfig;
-use haft_config::resolved::{McpEndpoint, McpServerSettings};
+use haft_config::resolved::{McpEndpoint, McpServerSettings, WrittenTarget};
 use haft_core::name::Namespace;
 use haft_core::naming::ToolIdentity;
 use haft_core::provider::ProviderKind;
@@ -32,14 +39,28 @@ pub(crate) fn source_address(config: &ResolvedConfig, identity: &ToolIdentity) -
 
 /// Returns the address of an MCP server.
 pub(crate) fn address(server: &McpServerSettings) -> String {
-    let words = &server.written_target;
+    let WrittenTarget { words, directory, env } = &server.written_target;
     let is_remote = match &server.reach {
         Ok(McpEndpoint::Remote { .. }) => true,
         Ok(McpEndpoint::Process { .. }) => false,
         // A variable is not set. The address does not need its value.
         Err(_) => matches!(words.as_slice(), [word] if word.contains("://")),
     };
-    if is_remote { words.first().map_or_else(String::new, |url| plain_url(url)) } else { command_line(words) }
+    if is_remote {
+        return words.first().map_or_else(String::new, |url| plain_url(url));
+    }
+    let mut line = String::new();
+    // The directory and the variables come before the word `program`, so that no argument can pretend to be one.
+    if let Some(directory) = directory {
+        let _ = write!(line, "cwd {} ", quoted(directory));
+    }
+    if !env.is_empty() {
+        line.push_str("env ");
+    }
+    for (name, value) in env {
+        let _ = write!(line, "{} ", quoted(&variable::assignment(name, value)));
+    }
+    line + &command_line(words)
 }
 
 fn command_line(words: &[String]) -> String {
@@ -61,7 +82,8 @@ fn plain_word(before: &str, word: &str) -> String {
     }
     match word.split_once('=') {
         Some((_, value)) if is_variable(value) => word.to_owned(),
-        Some((name, _)) if holds_secret(name) || is_variable_name(name) => format!("{name}={HIDDEN}"),
+        Some((name, _)) if holds_secret(name) => format!("{name}={HIDDEN}"),
+        Some((name, value)) if is_variable_name(name) => variable::assignment(name, value),
         Some((name, value)) if name.starts_with('-') => format!("{name}={}", plain_word("", value)),
         Some(_) | None => plain_url(word),
     }
@@ -123,9 +145,19 @@ mod tests {
             &["npx", "mcp-remote", "-H", "Authorization: Bearer s3cret"],
             "program npx mcp-remote -H (hidden)",
         );
+        let hidden = |name: &str| variable::assignment(name, "s3cret");
         command(
             &["docker", "run", "-e", "A=s3cret", "-eB=s3cret", "--env=C=s3cret", "-e", "D", "ghcr.io/a/b"],
-            "program docker run -e A=(hidden) -eB=(hidden) --env=C=(hidden) -e D ghcr.io/a/b",
+            &format!(
+                "program docker run -e \"{}\" \"{}\" \"--env={}\" -e D ghcr.io/a/b",
+                hidden("A"),
+                hidden("-eB"),
+                hidden("C")
+            ),
+        );
+        command(
+            &["env", "UV_INDEX_URL=https://pypi.example.com/simple", "uvx", "x"],
+            "program env UV_INDEX_URL=https://pypi.example.com/simple uvx x",
         );
         command(
             &["npx", "mcp-remote", "https://me:s3cret@example.com/mcp?key=s3cret"],
@@ -133,6 +165,20 @@ mod tests {
         );
         command(&["x", "a b", ""], "program x \"a b\" \"\"");
         command(&["${PROGRAM}", "x"], "program ${PROGRAM} x");
+    }
+
+    #[test]
+    fn address_of_a_server_contains_its_directory_and_its_environment() {
+        let index = "https://pypi.example.com/simple";
+        check(
+            &json!({"command": "uvx", "args": ["x"], "env": {"UV_INDEX_URL": index, "TOKEN": "${TOKEN}"}}),
+            "env TOKEN=${TOKEN} UV_INDEX_URL=https://pypi.example.com/simple program uvx x",
+        );
+        check(&json!({"command": "x", "cwd": "${HOME}/my tools"}), "cwd \"${HOME}/my tools\" program x");
+        check(&json!({"command": "x", "cwd": "a", "env": {"A": "b c"}}), "cwd a env \"A=b c\" program x");
+        check(&json!({"command": "x", "args": ["cwd", "a"], "env": {}}), "program x cwd a");
+        let secret = json!({"command": "x", "env": {"API_TOKEN": "s3cret"}});
+        check(&secret, &format!("env \"{}\" program x", variable::assignment("API_TOKEN", "s3cret")));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl fmt::Debug for RequestedServer {
     }
 }
 
-/// Returns the labels of the MCP servers among the names of secrets.
+/// Returns the labels of the MCP servers whose URLs and headers are in the secrets with these names.
 pub fn requested_labels(secrets: &BTreeSet<String>) -> impl Iterator<Item = &str> {
     secrets.iter().filter_map(|name| name.strip_prefix(SERVER_SECRET))
 }

@@ -1,5 +1,6 @@
-//! Values of variables that haft asked for once. They are stored where the OAuth tokens are: in the keyring of the
-//! desktop, or in a file next to the token files that only its owner can read.
+//! Stored values of configuration variables, so that haft asks the user for each value only once. They are stored where
+//! the OAuth tokens are: in the keyring of the desktop, or in a file next to the token files that only its owner can
+//! read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -84,8 +85,8 @@ impl StoredVariables {
         }
     }
 
-    /// Returns all values like [`StoredVariables::read`], for code that cannot wait. Opens the keyring in a separate
-    /// thread, because a runtime cannot wait inside another one.
+    /// Returns all values like [`StoredVariables::read`], for code that is not async. Opens the keyring in a separate
+    /// thread, because a tokio runtime cannot block inside another one.
     pub fn read_blocking(&self) -> Result<VariableValues, String> {
         match self.file().map_err(|error| error.to_string())? {
             VariableFile::Here(values) => Ok(values),
@@ -102,7 +103,7 @@ impl StoredVariables {
     }
 
     /// Adds values, and returns their location. Replaces an earlier value with the same name. All values move to the
-    /// location that the preference selects, also values that were stored elsewhere before.
+    /// location that the preference selects, including values that were stored elsewhere before.
     pub async fn add(
         &self,
         values: VariableValues,

@@ -137,7 +137,6 @@ pub fn definitions(config: &ResolvedConfig, rest: Vec<RestTool>) -> Vec<ToolDefi
     };
     let catalog = Catalog::with(vec![Arc::new(RestTools::new(rest))], catalog_config(config));
     let agreed = |entry: &Arc<CatalogEntry>| {
-        // The HTTP APIs have no address.
         let standing = |lock: &Arc<ToolLock>| lock.standing(entry.identity(), entry.definition(), None);
         config.tool_lock.as_ref().and_then(|lock| standing(lock).quarantine()).is_none()
     };

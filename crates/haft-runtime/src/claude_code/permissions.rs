@@ -1,5 +1,5 @@
-//! Permissions for the command's own tools: each permission request is a tool call, which passes the rules and
-//! approvals of a run.
+//! Permissions for the own tools of the `claude` command. haft handles each permission request as a tool call, so that
+//! the rules and approvals of the run apply to it.
 
 use std::sync::Arc;
 
@@ -59,8 +59,8 @@ fn definition(name: &str) -> Option<ToolDefinition> {
 }
 
 impl ToolProvider for CommandPermissions {
-    /// Returns the kind of an agent, so that the tool names have a namespace. Names of built-in tools have none, and
-    /// `Bash` would conflict with `bash`.
+    /// Returns `Agent`, so that the tool names get a namespace. Built-in tools have no namespace, so the name `Bash`
+    /// would conflict with `bash`.
     fn kind(&self) -> ProviderKind {
         ProviderKind::Agent
     }

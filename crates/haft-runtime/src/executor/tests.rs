@@ -1,4 +1,5 @@
-//! The names that begin with `test_` are names of the specification. Its mode `Rwx` is [`SandboxMode::Full`].
+//! Tests whose names begin with `test_` have the names that the specification of the executor gives them. The
+//! specification calls [`SandboxMode::Full`] `Rwx`.
 
 use serde_json::json;
 
@@ -186,7 +187,7 @@ async fn call_in_a_missing_workspace_is_an_error() {
     assert!(result.content.contains("does not exist"), "{}", result.content);
 }
 
-/// Returns a real server that runs in the real sandbox.
+/// Returns a real MCP server, which the executor starts in the real sandbox.
 fn echo_server(place: &ExecutorFixture, name: &str) -> McpServer {
     let script = include_str!("../../../haft-testkit/src/mcp_server.py");
     let file = place.path("workspace/server.py");
@@ -194,6 +195,7 @@ fn echo_server(place: &ExecutorFixture, name: &str) -> McpServer {
     McpServer::new(name, "python3", &[file.to_str().unwrap(), "good"])
 }
 
+/// Without MCP servers, the executor has no clients and routes no tools to them.
 #[test]
 fn test_tool_executor_mcp_tool_map_routing() {
     let executor = ExecutorFixture::new().executor(SandboxMode::Workspace);

@@ -82,7 +82,7 @@ pub struct RecordedStart {
 /// The line that starts a run, as a replay reads it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RunStartLine {
-    /// The session of the run. The field is now called `journal`; version 2 called it `session`.
+    /// The session of the run. The field is called `id` in the file; version 2 called it `session`.
     #[serde(rename = "id", alias = "session")]
     pub session: String,
     /// The model, as `provider/model`.
@@ -100,7 +100,7 @@ pub struct RunStartLine {
 /// An input of a run, as a replay reads it.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct RecordedInputLine {
-    /// The session of the run. The field is now called `journal`; version 2 called it `session`.
+    /// The session of the run. The field is called `journal` in the file; version 2 called it `session`.
     #[serde(rename = "journal", alias = "session")]
     pub(super) session: String,
     pub(super) told: StoredInput,

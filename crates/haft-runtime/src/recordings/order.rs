@@ -47,7 +47,7 @@ impl EventLane {
     }
 }
 
-/// A number of consecutive events of one lane. The first span of a lane describes the lane; later spans refer to it by
+/// Several consecutive events of one lane. The first span of a lane describes the lane; later spans refer to it by
 /// number.
 #[derive(Debug, Serialize, Deserialize)]
 struct LaneSpan {
@@ -140,7 +140,7 @@ impl RecordedOrderSink {
         early.into_values().flatten().for_each(|event| self.beyond(event));
     }
 
-    /// Handles an event that the recorded order does not contain.
+    /// Handles an event that the recorded order does not contain: forwards it only if the recording is incomplete.
     fn beyond(&self, event: Event) {
         if !self.is_whole {
             self.next.emit(event);

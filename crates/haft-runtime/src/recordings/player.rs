@@ -185,7 +185,8 @@ impl RunPlayer {
         Ok(meter.bill())
     }
 
-    /// Replays the runs for one call (or the root run). Each run hands over to the next.
+    /// Replays the chain of runs that worked on one call, or the chain of the root run. Each run in the chain hands off
+    /// to the next.
     async fn play_handoff_chain(&self, above: ParentCall<'_>) -> Result<Option<ReplayedEnd>, RunError> {
         let ParentCall { works_for, parent, mut origin, mut account } = above;
         let mut over = None;
@@ -274,8 +275,8 @@ impl RunPlayer {
         }
     }
 
-    /// Returns the next recorded input from outside. If the recording has none, a run that was aborted while it waited
-    /// waits forever, and any other run gets `missing`.
+    /// Returns the next recorded input from outside. If the recording has none, waits forever if the recorded run was
+    /// aborted, and otherwise returns `missing`.
     async fn outside_input(&self, session: &str, missing: RunInput) -> RunInput {
         match (self.0.left.outside_input(session), self.0.left.aborted(session)) {
             (Some(input), _) => input,
@@ -349,8 +350,8 @@ impl RunPlayer {
         result.unwrap_or_else(|problem| self.differs(call, &problem))
     }
 
-    /// Replays a reply that the recorded run did not receive. If it had timed out, the replay fails with the same
-    /// timeout. If the recorded run was aborted, the reply never arrives.
+    /// Replays a reply that the recorded run did not receive. If the reply had timed out, the replay fails with the
+    /// same timeout. If the recorded run was aborted, the reply never arrives.
     async fn waited_for(
         &self,
         session: SessionId,

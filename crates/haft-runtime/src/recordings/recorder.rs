@@ -37,7 +37,8 @@ pub struct RunRecorder {
 #[derive(Debug, Default)]
 struct RecorderState {
     order: OrderWriter,
-    /// The sessions of runs. The recording already contains their model replies.
+    /// The sessions of recorded runs. Their model requests are recorded as model traffic, so the recorder does not
+    /// write them again.
     runs: HashSet<String>,
     at_work: HashMap<OperationId, RecordedCallId>,
     /// The number of the last recorded event.
@@ -65,7 +66,8 @@ impl RecorderState {
         }
     }
 
-    /// Returns the call for which a model request is made; `None` if a recorded run makes it.
+    /// Returns the call for which a model request is made, such as sampling for an MCP server; `None` for a model
+    /// request of a recorded run.
     fn asked_for(&self, event: &Event) -> Option<RecordedCallId> {
         match event {
             Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. } => {

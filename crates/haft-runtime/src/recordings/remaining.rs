@@ -96,7 +96,8 @@ impl RemainingRecording {
         &self.first
     }
 
-    /// Returns the runs for a call in the order in which they began.
+    /// Returns the runs that worked on a call, in the order in which they began. `None` stands for the chain of the
+    /// root run.
     pub(super) fn runs_for(&self, works_for: Option<&RecordedCallId>) -> &[RunStartLine] {
         self.runs.get(&works_for.cloned()).map_or(&[], Vec::as_slice)
     }
@@ -150,7 +151,8 @@ impl RemainingRecording {
         Ok(made)
     }
 
-    /// Returns the reply timeout of a model for whose reply the run did not wait; `None` if the run itself was aborted.
+    /// Returns the timeout that ended the run's wait for a model reply; `None` if the run itself was aborted during the
+    /// wait.
     pub(super) fn reply_timeout(&self, session: SessionId) -> Option<Duration> {
         let session = session.to_string();
         let run = self.runs.values().flatten().find(|run| run.session == session)?;

@@ -222,7 +222,7 @@ impl ClientFunctions for NoFunctions {
     }
 }
 
-/// Marks the run as parked until it is dropped, including when the run is cancelled.
+/// Marks the run as parked until this value is dropped, which also happens if the run is cancelled.
 struct ParkedSpan(Arc<ParkClock>);
 
 impl ParkedSpan {

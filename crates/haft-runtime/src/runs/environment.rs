@@ -139,9 +139,9 @@ impl RunEnvironment {
         self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });
     }
 
-    /// Finds the session for a run. The session id of a sub-agent is derived from the session above it, so a resumed
-    /// run finds the unfinished sessions of its sub-agents again. If a session with that id has a different request or
-    /// agent, the run gets a random id.
+    /// Finds the session for a run. The session id of a sub-agent is derived from the session of the run that calls it,
+    /// so a resumed run finds the unfinished sessions of its sub-agents again. If a session with that id has a
+    /// different request or agent, the run gets a random id.
     pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &AgentDefinition) -> RunSession {
         let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else {
             return RunSession::New;

@@ -1,4 +1,5 @@
-//! Derives the session ids of sub-agents from the session above, so that a resumed run finds the sessions again.
+//! Derives the session id of a sub-agent from the session of the run that calls it, so that a resumed run finds the
+//! sessions of its sub-agents again.
 
 use std::sync::Arc;
 

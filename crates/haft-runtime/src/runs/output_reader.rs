@@ -175,7 +175,7 @@ impl OutputReader for ModelReader {
     }
 }
 
-/// Returns the number of bytes for this many tokens, based on the densest of three samples of the text.
+/// Returns the number of bytes of the text that fit into this many tokens, based on the densest of three samples.
 fn bytes_of(tokens: usize, text: &str, counter: &dyn TokenCounter) -> usize {
     let last = text.len().saturating_sub(SAMPLE_BYTES);
     let measured = [0, last / 2, last].into_iter().map(|at| {

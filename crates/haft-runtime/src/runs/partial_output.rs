@@ -35,6 +35,9 @@ impl PartialOutputs {
                 | LogEvent::TurnStarted
                 | LogEvent::TextDelta { .. }
                 | LogEvent::ReasoningDelta { .. }
+                | LogEvent::ReasoningSummaryDelta { .. }
+                | LogEvent::RefusalDelta { .. }
+                | LogEvent::Citations { .. }
                 | LogEvent::ModelFinished { .. }
                 | LogEvent::ToolCall { .. }
                 | LogEvent::ToolFinished { .. }

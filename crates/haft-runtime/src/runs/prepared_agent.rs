@@ -70,7 +70,7 @@ pub struct PreparedAgent {
     checked: Mutex<Option<(ToolsetVersion, Vec<String>)>>,
 }
 
-/// The origin of an agent: a file of the user, or haft itself.
+/// The purpose of an agent: to work on requests, or to read a stored output for another agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AgentPurpose {
     Work,
@@ -629,8 +629,8 @@ struct CompactionModel {
     models: Arc<dyn ModelProvider>,
 }
 
-/// Returns the compaction rules; `None` if compaction is off. A provider with its own tools keeps its own conversation
-/// and compacts it itself.
+/// Returns the compaction rules; `None` if compaction is off, or if the provider has its own tools, because such a
+/// provider keeps the conversation and compacts it itself.
 fn compaction(
     environment: &RunEnvironment,
     agent: &AgentDefinition,

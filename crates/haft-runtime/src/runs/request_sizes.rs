@@ -6,10 +6,10 @@ use haft_core::run::limits::RunContextLimit;
 use haft_models::capability::default_output_tokens;
 use haft_models::model_data::sizes_of;
 
-/// The context window of a model that neither the configuration nor the data file lists, in tokens.
+/// The context window of a model that neither the configuration nor haft's built-in model data lists, in tokens.
 const WINDOW_TOKENS_DEFAULT: u32 = 131_072;
 
-/// The space for a reply if the provider sets the limit, in tokens.
+/// The space that is reserved for a reply if the request contains no output limit, in tokens.
 const OUTPUT_TOKENS_ASSUMED: u32 = 8192;
 
 /// The maximum and the minimum of the default buffer, in tokens. In between, the buffer is a sixteenth of the window,
@@ -29,8 +29,8 @@ pub(super) struct RequestSizes {
     pub(super) context: RunContextLimit,
 }
 
-/// Returns the sizes: the smaller of the agent's and the operator's values, or the values of the data file if both are
-/// missing.
+/// Returns the sizes: the smaller of the agent's and the operator's values, or the values of haft's built-in model data
+/// if both are missing.
 pub(super) fn request_sizes(
     asking: &ModelParameters,
     settings: Option<&ModelSettings>,

@@ -36,7 +36,25 @@ pub struct ServedAgents {
 }
 
 /// Decides whether a run of a principal may start. The error is for the client.
-pub type RunAdmission = Arc<dyn Fn(&Principal) -> Result<(), ToolError> + Send + Sync>;
+pub type RunAdmission = Arc<dyn Fn(&Principal) -> Result<RunPermit, ToolError> + Send + Sync>;
+
+/// Permits one run. It is dropped when the run ends, for example to free a place that the run occupied.
+pub struct RunPermit(
+    #[expect(dead_code, reason = "only its drop has an effect")] Option<Box<dyn Send + Sync>>,
+);
+
+impl RunPermit {
+    /// Creates a permit that keeps a guard until the run ends.
+    pub fn holding(guard: Option<impl Send + Sync + 'static>) -> Self {
+        Self(guard.map(|guard| Box::new(guard) as Box<dyn Send + Sync>))
+    }
+}
+
+impl fmt::Debug for RunPermit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RunPermit")
+    }
+}
 
 impl ServedAgents {
     /// Creates tools for these agents. Their runs work in this workspace.
@@ -70,9 +88,7 @@ impl ServedAgents {
         let failed = |reason: String| {
             ToolError::new(ToolErrorKind::Failed, format!("haft could not run the agent `{tool}`: {reason}"))
         };
-        if let Some(admission) = &self.admission {
-            admission(&cx.run.principal)?;
-        }
+        let _permit = self.admission.as_ref().map(|admission| admission(&cx.run.principal)).transpose()?;
         let mut spec = RunSpec::new(graph, request(&agent.input, arguments.value()), self.workspace.clone());
         spec.principal = cx.run.principal.clone();
         let started = self.runtime.start_with(spec, RunSecrets::none(), hooks(cx)).await;

@@ -62,10 +62,11 @@ pub struct Stores {
     old_files: OldFiles,
 }
 
-/// Selects whether the runtime removes old files in haft's home directory and imports approvals of an earlier version.
+/// Selects whether the runtime removes old files in haft's home directory and imports the approvals of an earlier
+/// version of haft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OldFiles {
-    /// Old files are swept, and `grants` imports the approvals of an earlier version.
+    /// Old files are removed, and `grants` imports the approvals of an earlier version of haft.
     SweptAndImported,
     Swept,
     Untouched,
@@ -201,7 +202,7 @@ impl Stores {
         self
     }
 
-    /// Imports the approvals of an earlier version, once. Returns a warning if some were dropped.
+    /// Imports the approvals that an earlier version of haft stored, once. Returns a warning if some were dropped.
     fn import_approvals(&self) -> Option<String> {
         match self.old_files {
             OldFiles::SweptAndImported => approvals_import::import(&self.home),
@@ -232,16 +233,17 @@ impl Stores {
         }
     }
 
-    /// Syncs the journals of ended runs together, for a program with many short runs. A crash of the machine may lose
-    /// the ends of the runs of the last second, but never the record of a mutating call. Only files are synced.
+    /// Syncs the journals of ended runs in batches, for a program with many short runs. If the machine crashes, the
+    /// final records of runs that ended in the last second may be lost, but never the record of a mutating call. This
+    /// affects only journals in files, not a journal store that the program provides.
     #[must_use]
     pub fn syncing_together(mut self) -> Self {
         self.sync_batch = Some(SyncBatch::default());
         self
     }
 
-    /// Removes files that are older than the sessions they belong to, and expired cached outputs. Runtimes with other
-    /// stores do this too, because earlier processes may have left files.
+    /// Removes files that have not changed for as long as sessions are kept, and expired cached outputs. Runtimes with
+    /// other stores do this too, because earlier processes may have left files.
     pub(super) fn sweep(&self, config: &ResolvedConfig) {
         match self.old_files {
             OldFiles::SweptAndImported | OldFiles::Swept => {}
@@ -278,7 +280,7 @@ pub enum AnswerSource<T: ?Sized> {
 }
 
 impl<T: ?Sized> AnswerSource<T> {
-    /// Returns the interface if there is one, else `Denied`.
+    /// Returns `By` with this object, or `Denied` if there is none.
     pub fn by(interface: Option<Arc<T>>) -> Self {
         interface.map_or(Self::Denied, Self::By)
     }
@@ -312,7 +314,8 @@ impl<T: ?Sized> std::fmt::Debug for AnswerSource<T> {
     }
 }
 
-/// Interfaces of one run. By default the caller decides, answers and submits through the run's handle.
+/// The caller's hooks and options for one run. By default, the caller approves calls, answers elicitation requests and
+/// submits function outputs through the [`RunHandle`](crate::RunHandle).
 #[derive(Clone)]
 pub struct RunHooks {
     /// Allows or denies calls that need approval.
@@ -323,7 +326,7 @@ pub struct RunHooks {
     pub elicitations: AnswerSource<dyn Elicitor>,
     /// Watchers that receive every event as it happens, before the event log.
     pub watchers: Vec<Arc<dyn EventSink>>,
-    /// Records the models, tools and clock of the run.
+    /// Records the model requests, tool calls and clock readings of the run, so that it can be replayed.
     pub recorder: Option<(Arc<Tape>, Arc<RunRecorder>)>,
     /// The provider that replaces the configured models.
     pub models: Option<Arc<dyn ModelProvider>>,
@@ -349,7 +352,7 @@ pub struct RunHooks {
 /// servers (`mcp:SERVER__TOOL`) are never an error, because a server may be down.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum UnknownTools {
-    /// The run starts without these tools and has a warning.
+    /// The run starts without these tools and reports a warning.
     #[default]
     Warned,
     /// The run does not start.

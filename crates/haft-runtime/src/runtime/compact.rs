@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use haft_core::conversation::{Conversation, ConversationError};
 use haft_core::position::{RunPosition, SessionId};
+use haft_core::trace_context::TraceContext;
 use haft_engine::compact::{CompactError, CompactedConversation};
 
 use super::{AnswerSource, RunHooks, Runtime, SessionStorage, StartError};
@@ -26,8 +27,14 @@ pub enum CompactFailure {
 }
 
 impl Runtime {
-    /// Replaces the old turns of a spec's opening by a summary, with the model and the rules of the spec's agent.
-    pub async fn compact(&self, spec: RunSpec) -> Result<CompactedConversation, CompactFailure> {
+    /// Replaces the old turns in the opening messages of a spec by a summary. Uses the model and the compaction rules
+    /// of the spec's agent. The watchers of all runs see its model requests too. `trace_parent` is the span of the
+    /// caller, which is the parent of the spans of these requests.
+    pub async fn compact(
+        &self,
+        spec: RunSpec,
+        trace_parent: Option<TraceContext>,
+    ) -> Result<CompactedConversation, CompactFailure> {
         let mut place = self.enter_queue(&spec.principal, QueueEntry::Limited)?;
         place.admitted().await;
         let secrets = RunSecrets::none();
@@ -37,8 +44,11 @@ impl Runtime {
             approvals: AnswerSource::Denied,
             elicitations: AnswerSource::Denied,
             sessions: SessionStorage::None,
+            trace_parent,
             ..RunHooks::default()
         };
+        self.adopt_caller(id, &hooks);
+        let hooks = self.with_watchers(hooks);
         let prepared = self.prepare(id, &spec, variables, hooks, LeftSessions::Ignored, &generation).await?;
         let mut conversation = Conversation::default();
         for message in spec.opening {
@@ -47,6 +57,9 @@ impl Runtime {
         let agent = Arc::clone(&prepared.agent.runnable().agent);
         let compacted = agent.compact(conversation, &prepared.context, RunPosition::first(id)).await;
         prepared.agent.end().await;
+        if let Some(parents) = &self.shared.parents {
+            parents.release(id);
+        }
         Ok(compacted?)
     }
 }

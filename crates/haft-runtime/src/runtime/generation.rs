@@ -15,8 +15,8 @@ use crate::rest::{self, Freshness, RestLoadContext};
 use crate::runs::Variables;
 use crate::wiring::EngineState;
 
-/// The configuration of a runtime. If it includes the template of its files, the secrets of a run also replace
-/// `${VARIABLE}` in it.
+/// The configuration of a runtime. If it was loaded from files, it includes their template, in which the secrets of a
+/// run also provide values for `${VARIABLE}`.
 #[derive(Debug, Clone)]
 pub struct RuntimeConfig {
     resolved: ResolvedConfig,

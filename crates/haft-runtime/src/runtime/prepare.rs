@@ -221,8 +221,8 @@ impl Runtime {
         (environment, servers)
     }
 
-    /// Lets the fast model choose the model if no model is named and two are configured. If the fast model fails,
-    /// the complex model is used.
+    /// Asks the fast model whether the fast or the complex model should work on the request, if both are configured and
+    /// the agent names no model. If the fast model fails, the complex model is used.
     async fn route(
         &self,
         environment: &Arc<RunEnvironment>,

@@ -162,7 +162,7 @@ impl std::fmt::Debug for SharedEntry {
 enum LeftAgent {
     /// Other runs use the agent, or may still join it.
     Kept,
-    /// The agent waits for another run, and a task must shut it down after the idle time.
+    /// No run uses the agent, and no task waits for its idle time yet, so the caller must start one.
     Untimed,
     /// No run will use the agent again.
     Unused,
@@ -340,7 +340,8 @@ impl AgentLease {
     }
 }
 
-/// Releases the agent of a run that could not begin, without waiting for its servers to end.
+/// Releases the agent if `end` was not called, for example because the run could not begin. Does not wait for the
+/// servers to stop.
 impl Drop for AgentLease {
     fn drop(&mut self) {
         if let Some(of) = self.of.take() {

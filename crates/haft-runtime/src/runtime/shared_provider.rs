@@ -39,6 +39,10 @@ impl ToolProvider for SharedProvider {
         self.0.changes()
     }
 
+    fn list_warning(&self) -> Option<String> {
+        self.0.list_warning()
+    }
+
     fn warmup(&self) -> BoxFuture<'_, Result<(), ToolError>> {
         self.0.warmup()
     }

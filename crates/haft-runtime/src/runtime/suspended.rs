@@ -1,4 +1,5 @@
-//! Runs whose sessions are only in memory. A suspended run of this kind is a value, which its caller keeps.
+//! Runs whose sessions are only in memory. When such a run is suspended, the caller gets the whole run as a value and
+//! keeps it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,8 +19,8 @@ use super::{
 use crate::handle::RunHandle;
 use crate::spec::{RunSecrets, RunSpec};
 
-/// A suspended run: its journals, its agents and its skills. It contains the conversation and decides
-/// about the next calls, so a program must neither show it nor accept a changed one.
+/// A suspended run: its journals, agents and skills. It contains the conversation and determines the next calls, so a
+/// program must keep it secret and must reject a modified copy.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct SuspendedRun {
     /// The journal of the run, followed by the journals of its sub-agents.

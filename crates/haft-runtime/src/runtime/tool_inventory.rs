@@ -33,7 +33,7 @@ pub struct ToolInventory {
 }
 
 impl ToolInventory {
-    /// Returns all tools, sorted by exposed name. Inactive tools have the reason in their policy.
+    /// Returns all tools, sorted by exposed name. For an inactive tool, `governed.activity` contains the reason.
     pub fn tools(&self) -> Vec<OfferedTool> {
         self.orchestrator.all_tools()
     }

@@ -26,7 +26,7 @@ struct SessionSpan {
 }
 
 impl AgentSpans {
-    /// Returns the span of a session. If the session has none, returns the span of the session that the original
+    /// Returns the span of a session. If the session has none, returns the span of the session in which the original
     /// request began.
     pub(super) fn of(&self, place: RunPosition) -> Option<Context> {
         let sessions = self.sessions();

@@ -30,7 +30,7 @@ const TOKEN_BUCKETS: [f64; 14] = [
 const SECOND_BUCKETS: [f64; 14] =
     [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
 
-/// Billionths of a dollar in a dollar.
+/// The number of billionths of a dollar in one dollar. Costs are counted in billionths.
 const NANO: f64 = 1e9;
 
 /// Counts tokens, cost and durations of model requests and calls.

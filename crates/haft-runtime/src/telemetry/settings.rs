@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn unsupported_otel_values_name_the_supported_ones() {
+    fn error_for_an_unsupported_otel_value_names_the_supported_values() {
         let check = |variable: (&str, &str), expected: &str| {
             let error = wanted(&[ENDPOINT, variable]).unwrap_err();
             assert!(error.contains(expected), "{error}");

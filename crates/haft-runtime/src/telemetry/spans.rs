@@ -49,7 +49,7 @@ pub(super) struct CallSpans {
     /// The spans of calls in progress. Every call that starts also ends, so this map does not grow without bound.
     open: Mutex<HashMap<OperationId, OpenSpans>>,
     agents: AgentSpans,
-    /// The spans of the callers of runs that have not begun yet.
+    /// The spans of the callers of runs that have not begun yet, and of compactions without a run.
     callers: Mutex<HashMap<SessionId, Context>>,
 }
 
@@ -110,16 +110,21 @@ impl CallSpans {
         self.agents.of(place).unwrap_or_else(|| self.above_run(place))
     }
 
-    /// Returns the parent span for a run: the call that it works for, or the run that handed over its request.
+    /// Returns the parent span for a run: the call that it works for, or the run that handed over its request. For
+    /// model requests before a run or without one, returns the span of the caller.
     fn above_run(&self, place: RunPosition) -> Context {
         let call = place.parent.and_then(|parent| Some(self.open().get(&parent)?.innermost().clone()));
-        call.or_else(|| self.agents.of(place)).unwrap_or_else(|| self.parent.clone())
+        call.or_else(|| self.agents.of(place))
+            .or_else(|| self.callers().get(&place.session).cloned())
+            .unwrap_or_else(|| self.parent.clone())
     }
 
     fn tell_run(&self, place: RunPosition, event: &RunEvent) {
         match event {
             RunEvent::Began(began) => {
-                let above = self.callers().remove(&place.session).unwrap_or_else(|| self.above_run(place));
+                // Release the lock first, because `above_run` takes it again.
+                let caller = self.callers().remove(&place.session);
+                let above = caller.unwrap_or_else(|| self.above_run(place));
                 self.agents.begin(&self.tracer, &above, place, began);
             }
             RunEvent::Finished { finish, .. } => self.agents.end(place, finish),
@@ -183,11 +188,15 @@ impl TraceParents for CallSpans {
 
     fn adopt(&self, session: SessionId, caller: &TraceContext) {
         let mut callers = self.callers();
-        // A run that fails before it begins leaves its caller behind.
+        // A run that fails before it begins never removes its entry, so the number of entries must be limited.
         if callers.len() >= OPEN_MAX {
             callers.clear();
         }
         callers.insert(session, remote_context(Some(caller.parent()), caller.state()));
+    }
+
+    fn release(&self, session: SessionId) {
+        self.callers().remove(&session);
     }
 }
 

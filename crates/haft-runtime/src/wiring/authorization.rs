@@ -136,7 +136,7 @@ impl LoginTarget {
         Namespace::sanitize(&self.name)
     }
 
-    /// Builds the authorizer that asks this user.
+    /// Builds the authorizer, which asks for the user's consent through `consent`.
     pub fn authorizer(&self, consent: Arc<dyn OauthConsent>) -> Result<Authorizer, String> {
         let Self { home, keyring, principal, .. } = self;
         let keeping = TokenStorage { home, keyring: *keyring, principal };

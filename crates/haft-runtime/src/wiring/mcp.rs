@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_run_limits_its_wait_for_a_server_that_is_not_required() {
+    fn run_waits_only_a_limited_time_for_a_server_that_it_does_not_require() {
         let text = r#"{
             "mcp": {"readyWait": "3s"},
             "mcpServers": {"a": {"command": "a"}, "b": {"command": "b", "startup": "required"}}

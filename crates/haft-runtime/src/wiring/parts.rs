@@ -1,4 +1,4 @@
-//! The parts of orchestrators. Orchestrators that are built from the same parts share servers, queues, cache, output
+//! The parts from which orchestrators are built. Orchestrators with the same parts share servers, queues, cache, output
 //! store and approvals.
 
 use std::collections::HashMap;
@@ -26,7 +26,7 @@ use crate::governor::{ConfiguredGovernor, EffectExposure};
 use crate::tokens::UsedCounter;
 use haft_config::ResolvedConfig;
 
-/// The parts of orchestrators. No server starts before an orchestrator is warmed up.
+/// The parts from which orchestrators are built. No server starts before an orchestrator is warmed up.
 pub struct OrchestratorParts {
     config: Arc<ResolvedConfig>,
     policy: SandboxPolicy,
@@ -43,7 +43,7 @@ pub struct OrchestratorOptions {
     pub providers: Vec<Arc<dyn ToolProvider>>,
     /// The time for which answers of agents are cached, by tool name.
     pub answers_kept: HashMap<ToolName, Duration>,
-    /// The reader that answers questions in free words about stored outputs.
+    /// The reader that answers questions in natural language about stored outputs.
     pub reader: Option<Arc<dyn OutputReader>>,
     /// The tools that the interface offers.
     pub exposure: EffectExposure,

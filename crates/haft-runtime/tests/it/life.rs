@@ -226,7 +226,7 @@ async fn runs_share_model_connections_unless_timeouts_differ() {
 }
 
 #[tokio::test]
-async fn run_continues_the_messages_that_its_spec_opens_with() {
+async fn run_continues_the_opening_messages_of_its_spec() {
     let expected = RequestExpectation {
         body_contains: vec!["Who are you?".into(), "A robot.".into(), "And what can you do?".into()],
         ..RequestExpectation::default()
