@@ -1,5 +1,5 @@
-//! Accepts a limited number of connections, each with a time limit for the head of a request, and with a time limit for
-//! clients that do not read.
+//! Accepts connections, up to a maximum number. Closes a connection whose client does not send the head of a request in
+//! time, or does not read its replies.
 //!
 //! Without these limits, a client without a key could keep connections open forever and use up the file descriptors of
 //! the process.
@@ -25,6 +25,7 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use crate::failed_logins::ClientAddress;
+use crate::server_threads::ThreadHandles;
 use crate::settings::ServerSettings;
 use crate::stalled_streams::{self, StreamExecutor};
 use crate::tls::{HTTP2, ServerTls};
@@ -36,6 +37,15 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 /// The maximum number of requests that one HTTP/2 connection may have open at the same time.
 const STREAMS_MAX: u32 = 100;
 
+/// The maximum number of requests that the client of an HTTP/2 connection has reset before the server took them up.
+/// Beyond it, the server closes the connection: such a client sends requests faster than it may have them open (rapid
+/// reset, CVE-2023-44487). An ordinary client resets single requests, and the server takes them up at once.
+const UNSERVED_RESETS_MAX: usize = 20;
+
+/// The maximum number of requests that the server itself resets on one HTTP/2 connection because they break the
+/// protocol. Beyond it, the server closes the connection.
+const ERROR_RESETS_MAX: usize = 1_000;
+
 /// The maximum size of the headers of an HTTP/2 request, in bytes. HTTP/1.1 has a limit of its own.
 const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 
@@ -44,7 +54,7 @@ const HTTP2_HEAD_BYTES_MAX: u32 = 64 << 10;
 pub(crate) async fn serve(
     listener: TcpListener,
     app: Router,
-    settings: &ServerSettings,
+    (settings, threads): (&ServerSettings, &ThreadHandles),
     tls: Option<&ServerTls>,
     stop: impl Future<Output = ()>,
 ) {
@@ -58,6 +68,8 @@ pub(crate) async fn serve(
             Some(_) = connections.join_next() => {}
             (stream, client, place) = accepted(&listener, &places) => {
                 limit_unread_time(&stream, settings.serve.send_timeout);
+                // Ignore a connection that cannot be moved to its thread: it is already broken.
+                let Ok(stream) = stream.into_std() else { continue };
                 let connection = Connection {
                     app: app.clone(),
                     client,
@@ -66,7 +78,7 @@ pub(crate) async fn serve(
                     stopping: stopping.clone(),
                     place,
                 };
-                connections.spawn(connection.serve(stream, tls.map(ServerTls::acceptor)));
+                threads.spawn_connection(&mut connections, connection.serve(stream, tls.map(ServerTls::acceptor)));
             }
         }
     }
@@ -94,9 +106,9 @@ async fn accepted(
     }
 }
 
-/// Lets the kernel close the connection if the client acknowledges no data for this time, or keeps its receive window
-/// closed. The kernel sees every byte that a slow client reads. A timer around our own writes would not: the kernel
-/// takes no further write before a third of its send buffer is free, which can be megabytes.
+/// Sets the time after which the kernel closes the connection if the client acknowledges no data or keeps its receive
+/// window closed. The kernel sees every byte that a slow client reads. A timer around our own writes would not: the
+/// kernel takes no further write until a third of its send buffer is free, which can be megabytes.
 ///
 /// If this fails, the connection works without the limit.
 #[cfg(target_os = "linux")]
@@ -127,7 +139,8 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+    async fn serve(self, stream: std::net::TcpStream, tls: Option<TlsAcceptor>) {
+        let Ok(stream) = TcpStream::from_std(stream) else { return };
         match tls {
             None => self.serve_http1(stream).await,
             // Box the future. Otherwise a connection without TLS would use as much memory as a connection with TLS.
@@ -176,7 +189,10 @@ impl Connection {
         http.timer(TokioTimer::new())
             .keep_alive_interval(self.head_timeout)
             .keep_alive_timeout(self.head_timeout);
-        http.max_concurrent_streams(STREAMS_MAX).max_header_list_size(HTTP2_HEAD_BYTES_MAX);
+        http.max_concurrent_streams(STREAMS_MAX)
+            .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
+            .max_pending_accept_reset_streams(UNSERVED_RESETS_MAX)
+            .max_local_error_reset_streams(ERROR_RESETS_MAX);
         let begun = Arc::new(AtomicU64::new(0));
         let (routes, client, counter) = (TowerToHyperService::new(self.app), self.client, Arc::clone(&begun));
         let service = service_fn(move |mut request: Request<Incoming>| {

@@ -52,7 +52,7 @@ impl AccessRules {
         }
     }
 
-    /// Returns true if the operator allowed the pages of other sites.
+    /// Returns true if the operator allowed any origins.
     pub(crate) fn has_allowed_origins(&self) -> bool {
         !self.origins.is_empty()
     }
@@ -144,8 +144,9 @@ fn check_content(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
     }
 }
 
-/// Checks the form of a page of this server. Other pages can send forms too, so a form must name its origin, which
-/// `check_origin` has checked; browsers name it with every form.
+/// Checks a request that submits the form of the login page. A page of another site can submit this form too, so the
+/// request must have an `Origin` header, which `check_origin` has already checked. Browsers send this header with every
+/// form.
 fn check_form(method: &Method, headers: &HeaderMap) -> Result<(), ApiError> {
     if *method == Method::GET {
         return Ok(());
@@ -271,7 +272,10 @@ mod tests {
         check(Method::POST, &[("transfer-encoding", "chunked")], false);
         check(Method::POST, &[], true);
         check(Method::DELETE, &[], true);
-        check(Method::POST, &[("content-type", "application/json"), ("content-encoding", "gzip")], false);
+        for encoding in ["gzip", "gzip, gzip", "identity, gzip", "x-gzip", "br", "zstd"] {
+            let headers = [("content-type", "application/json"), ("content-encoding", encoding)];
+            check(Method::POST, &headers, false);
+        }
         check(Method::GET, &[("content-type", "text/plain")], true);
     }
 }

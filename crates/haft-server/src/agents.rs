@@ -23,7 +23,7 @@ struct ServedAgent {
     description: String,
 }
 
-/// The reason why the server does not offer the agent of a file.
+/// The reason why the server does not offer the agent that a file defines.
 #[derive(Debug)]
 enum LeftOutAgent {
     /// The operator does not trust the file, or a file that it uses.
@@ -78,9 +78,9 @@ impl AgentCatalog {
         (catalog, warnings)
     }
 
-    /// Returns the errors in files that `before` did not exclude. A file that was excluded before is no error: it may
-    /// be an include of an agent. An untrusted file is no error either, because a reload must be able to remove an
-    /// agent whose file the operator no longer trusts.
+    /// Returns the errors in agent files that `before` did not leave out. A file that `before` left out is not an
+    /// error, because it may be only an include of an agent. An untrusted file is not an error either, because a reload
+    /// must be able to remove an agent whose file the operator no longer trusts.
     pub(crate) fn new_errors(&self, before: &Self) -> Vec<String> {
         let new = self.left_out.iter().filter_map(|(file, left_out)| match left_out {
             LeftOutAgent::Wrong(_) if !before.left_out.contains_key(file) => Some(left_out.warning(file)),

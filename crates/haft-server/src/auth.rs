@@ -44,7 +44,7 @@ impl Caller {
     }
 }
 
-/// Lets handlers below `/v1` have a parameter of this type, with the caller that [`check`] found.
+/// Lets handlers behind [`check`] take the caller as a parameter.
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = ApiError;
 
@@ -133,7 +133,7 @@ async fn admit(
     response
 }
 
-/// Returns the error response, whose header tells the client where to get a token.
+/// Returns the error response, with a `WWW-Authenticate` header that tells the client where to get a token.
 fn refusal(state: &ServerState, resource: ProtectedResource, error: ApiError) -> Response {
     let code = error.code;
     let mut response = error.into_response();
@@ -216,7 +216,7 @@ pub(crate) fn limited(state: &ServerState, address: Option<ClientAddress>, error
     })
 }
 
-/// The API keys from the store. They are read again when the file changes, so that a revoked key is refused at once.
+/// The API keys from the store. They are read again when their file changes, so that a revoked key is refused at once.
 #[derive(Debug)]
 pub(crate) struct KeyRing {
     store: ApiKeyStore,
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_that_cannot_be_read_are_a_temporary_error_with_a_time_for_the_retry() {
+    fn unreadable_key_store_returns_unavailable_with_retry_after() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
         let ring = KeyRing::open(store.clone()).unwrap();

@@ -11,7 +11,9 @@ use uuid::Uuid;
 use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
-use crate::responses::{InputItem, ListPage, RequestField, blocking, check_metadata, identified, invalid};
+use crate::responses::{
+    InputItem, ListPage, RequestField, blocking, check_metadata, identified, invalid, resolve_references,
+};
 use crate::server::ServerState;
 
 /// The maximum number of items that one request may add.
@@ -28,7 +30,7 @@ pub(crate) async fn create(
 ) -> Result<Json<Value>, ApiError> {
     let id = Uuid::new_v4().simple().to_string();
     let metadata = metadata(&body)?.unwrap_or_default();
-    let items = items(&body, &id)?;
+    let items = items(&state, &caller, &body, &id).await?;
     let (store, owner, id) = (state.conversations.clone(), caller.principal, format!("conv_{id}"));
     let created = blocking(move || {
         store.create(&owner, &id, now_ms() / 1000)?;
@@ -86,7 +88,7 @@ pub(crate) async fn add_items(
     Path(id): Path<String>,
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
-    let added = items(&body, &Uuid::new_v4().simple().to_string())?;
+    let added = items(&state, &caller, &body, &Uuid::new_v4().simple().to_string()).await?;
     if added.is_empty() {
         return Err(invalid("items", "`items` is missing or empty"));
     }
@@ -173,8 +175,13 @@ fn metadata(body: &Map<String, Value>) -> Result<Option<Map<String, Value>>, Api
     Ok(Some(pairs.clone()))
 }
 
-/// Returns the items of a request, each with an id.
-fn items(body: &Map<String, Value>, unique: &str) -> Result<Vec<Value>, ApiError> {
+/// Returns the items of a request. Replaces each item reference by its item, and gives every item an id.
+async fn items(
+    state: &ServerState,
+    caller: &Caller,
+    body: &Map<String, Value>,
+    unique: &str,
+) -> Result<Vec<Value>, ApiError> {
     let field = RequestField::new("items", body.get("items").cloned());
     let Some(items) = field.array()? else { return Ok(Vec::new()) };
     if items.len() > ITEMS_PER_REQUEST_MAX {
@@ -184,7 +191,9 @@ fn items(body: &Map<String, Value>, unique: &str) -> Result<Vec<Value>, ApiError
     for (at, item) in items.iter().enumerate() {
         InputItem::parse(&format!("items[{at}]"), item)?;
     }
-    Ok(identified(unique, items.clone()))
+    let mut items = items.clone();
+    resolve_references(state, caller, "items", &mut items).await?;
+    Ok(identified(unique, items))
 }
 
 fn object(record: &ConversationRecord) -> Value {

@@ -81,8 +81,8 @@ fn plan(rules: &AccessRules, method: &Method, headers: &HeaderMap) -> CorsPlan {
     if is_preflight { CorsPlan::Preflight(origin.clone()) } else { CorsPlan::Reply(origin.clone()) }
 }
 
-/// Allows every header that the page wants to send: clients send many headers of their own, and each request is checked
-/// as without CORS.
+/// Allows every header that the page wants to send: clients send many headers of their own, and the server checks each
+/// request in the same way as without CORS.
 fn preflight(headers: &HeaderMap) -> Response {
     const WANTED: HeaderName = header::ACCESS_CONTROL_REQUEST_HEADERS;
     let mut response = StatusCode::NO_CONTENT.into_response();

@@ -68,7 +68,8 @@ pub struct ApiError {
     pub param: Option<String>,
     /// A stable error code, which programs can compare.
     pub code: Option<&'static str>,
-    /// `false` if a retry could repeat the side effect of a tool.
+    /// `Some(false)` tells clients not to retry, because a retry cannot succeed or could repeat the side effect of a
+    /// tool.
     pub should_retry: Option<bool>,
     /// The seconds after which the same request may succeed.
     pub retry_after_s: Option<u64>,

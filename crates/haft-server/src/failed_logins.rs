@@ -13,8 +13,8 @@ pub(crate) const FAILURES_MAX: u32 = 10;
 
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// The maximum number of addresses whose failures are counted. When it is reached, the counts of earlier windows are
-/// removed, or all counts if no earlier window is left.
+/// The maximum number of addresses whose failures are counted. When it is reached, the counts whose window is over are
+/// removed, or all counts if no window is over.
 const ADDRESSES_MAX: usize = 10_000;
 
 /// The IP address of a client: the other end of the connection, or the client that a trusted proxy names.

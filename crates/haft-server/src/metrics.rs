@@ -43,11 +43,11 @@ struct ServerGauges {
     servers: ServerStates,
     /// The states of the upstream servers of the gateway; `None` without a gateway.
     gateway_servers: Option<ServerStates>,
-    /// The model providers and the names of their circuit states.
+    /// The model providers, each with the state of its circuit breaker.
     circuits: Vec<(String, &'static str)>,
 }
 
-/// The numbers of running MCP servers, by the configured name and the state.
+/// The number of connections to the configured MCP servers, by server name and state.
 type ServerStates = BTreeMap<(String, &'static str), u64>;
 
 /// The counters of a server. Clones share them.

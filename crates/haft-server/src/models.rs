@@ -12,7 +12,7 @@ use crate::agents::AgentCatalog;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
 
-/// The model name for requests whose model the configured fast model chooses.
+/// The model name with which a request lets the configured fast model choose its model.
 pub(crate) const ROUTE: &str = "haft/route";
 
 pub(crate) async fn list(State(state): State<Arc<ServerState>>) -> Json<Value> {

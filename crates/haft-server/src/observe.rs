@@ -23,15 +23,16 @@ use crate::server::ServerState;
 /// The maximum length of the path in a line, in characters. A client can send a path of any length.
 const PATH_CHARS_MAX: usize = 200;
 
-/// The principal of a request. The key check adds this value to the reply.
+/// The principal of a request, which the key check attaches to the reply for the access log.
 #[derive(Debug, Clone)]
 pub(crate) struct RequestPrincipal(pub(crate) Principal);
 
-/// The status in the log line and the metrics of a request whose client disconnected before the reply. Other servers use
-/// the same number; no client receives it.
+/// The status that the access log and the metrics show for a request whose client disconnected before the reply. nginx
+/// uses the same number; no client receives it.
 const CLIENT_CLOSED_REQUEST: u16 = 499;
 
-/// The place in a request where the key check puts the principal. The log line of a request without a reply needs it.
+/// A slot in the request that the key check fills with the principal. The access log needs the slot if the client
+/// disconnects before the reply.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PrincipalSlot(Arc<OnceLock<Principal>>);
 
@@ -41,7 +42,7 @@ impl PrincipalSlot {
     }
 }
 
-/// Writes the access-log line when the head of the reply is known, or when the client disconnects before. Omits the
+/// Writes the access-log line when the head of the reply is known, or when the client disconnects earlier. Omits the
 /// query, which may contain secrets that a client sent by mistake.
 pub(crate) async fn observe(
     State(state): State<Arc<ServerState>>,
@@ -136,7 +137,7 @@ fn name_client(state: &ServerState, request: &mut Request) -> Option<IpAddr> {
     Some(address)
 }
 
-/// Returns the audit line of a request, with the caller and the path of its access line.
+/// Returns the audit line of a request, with the caller and the path from its access-log line.
 fn audit_line(event: AuditEvent, line: &AccessLine, reason: Option<&RefusalReason>) -> AuditLine {
     AuditLine {
         principal: line.principal.clone(),

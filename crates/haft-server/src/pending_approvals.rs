@@ -25,8 +25,8 @@ use uuid::Uuid;
 use crate::auth::now_ms;
 use crate::server::ServerState;
 
-/// The longest time between two checks for expired requests. A new configuration may shorten the time of waiting
-/// requests.
+/// The longest time between two checks for expired requests. A reload of the configuration may shorten the lifetime of
+/// requests that already wait.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The maximum time for ending one expired run, so that this run does not delay the others.
@@ -39,7 +39,7 @@ pub(crate) struct PendingApprovals {
     added: Notify,
 }
 
-/// The values for the metrics.
+/// The number of waiting requests and the age of the oldest one, for the metrics.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PendingApprovalStats {
     pub(crate) requests: usize,
@@ -47,7 +47,7 @@ pub(crate) struct PendingApprovalStats {
 }
 
 impl PendingApprovalStats {
-    /// Returns the values for both kinds of requests together.
+    /// Combines the values for the requests of responses with those for the requests of MCP clients.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { requests: self.requests + other.requests, oldest_age: self.oldest_age.max(other.oldest_age) }
     }
@@ -85,7 +85,7 @@ impl PendingApprovals {
         let _ = self.store.remove(response);
     }
 
-    /// Returns the requests about which the operator's webhook has not accepted an event, the oldest first.
+    /// Returns the requests whose webhook event no receiver has accepted yet, the oldest first.
     pub(crate) fn unannounced(&self) -> Vec<PendingApprovalRecord> {
         let mut open: Vec<_> =
             self.records().values().filter(|record| !record.is_announced).cloned().collect();
@@ -190,9 +190,9 @@ async fn end_expired(state: &ServerState, record: &PendingApprovalRecord) {
     }
 }
 
-/// Denies the requests of a response, which the caller has taken, and ends its run. `reason` is for the audit log. The
-/// client can continue the conversation, which then contains the denied calls. Returns false if there was nothing to
-/// deny.
+/// Denies the requests of a response and ends its run. The caller must have removed the requests with
+/// [`PendingApprovals::take`]. `reason` is for the audit log. The client can continue the conversation, which then
+/// contains the denied calls. Returns false if there was nothing to deny.
 pub(crate) async fn end(state: &ServerState, record: &PendingApprovalRecord, reason: &str) -> bool {
     let principal = record.principal();
     let ended = end_run(state, &principal, &record.run).await;
@@ -264,7 +264,7 @@ async fn end_run(state: &ServerState, principal: &Principal, run: &str) -> Denie
     }
 }
 
-/// Adds a result to each call that has none, because a model accepts no other message after such calls.
+/// Adds an error result to each call that has no result, because model APIs refuse a conversation with such calls.
 fn with_results(stored: Vec<StoredMessage>) -> Vec<StoredMessage> {
     let mut conversation = Conversation::default();
     for message in &stored {

@@ -13,6 +13,8 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use haft_core::event::{Event, EventSink};
 use haft_core::home::Home;
+use haft_core::principal::Principal;
+use haft_core::result::{ToolError, ToolErrorKind};
 use haft_store::api_keys::KeyLimits;
 use haft_store::spending::SpendingStore;
 use http::{HeaderMap, HeaderValue, Method};
@@ -33,8 +35,8 @@ const KEYS_MAX: usize = 10_000;
 /// end of a response cannot be predicted.
 const RETRY_AFTER_RESPONSE: Duration = Duration::from_secs(5);
 
-/// The number of parts per request or token: the number of milliseconds in a minute. A limit of one per minute thus
-/// refills by one part each millisecond.
+/// The number of parts into which a request or token is divided: one for each millisecond of a minute. A limit of one
+/// per minute then refills by one part each millisecond.
 const PARTS: i128 = 60_000;
 
 tokio::task_local! {
@@ -43,7 +45,7 @@ tokio::task_local! {
     static REQUEST_SLOT: RefCell<Option<ResponseSlot>>;
 }
 
-/// Runs a handler that may start one response.
+/// Runs a handler. A response that the handler starts can take the slot.
 async fn with_slot<T>(slot: Option<ResponseSlot>, handler: impl Future<Output = T>) -> T {
     REQUEST_SLOT.scope(RefCell::new(slot), handler).await
 }
@@ -81,6 +83,20 @@ pub(crate) async fn start_counted<T>(
     }
 }
 
+/// Counts a run that starts within a request that [`check`] has counted, such as the run of an agent that an MCP client
+/// calls. Applies the limits on tokens, cost and concurrent responses.
+pub(crate) fn admit_run(state: &ServerState, owner: &Principal) -> Result<Option<ResponseSlot>, ToolError> {
+    match state.settings.auth {
+        AuthMode::Keys => {}
+        AuthMode::NoAuth => return Ok(None),
+    }
+    let admitted = state.limits.admit_run(owner.credential_id(), (&Timestamp::now(), Instant::now()));
+    admitted.map_err(|by| {
+        state.metrics.refused(by.name());
+        by.tool_error()
+    })
+}
+
 /// Counts a request against all limits of the caller.
 fn decide(state: &ServerState, caller: &Caller, kind: RequestKind) -> RateDecision {
     match state.settings.auth {
@@ -112,6 +128,8 @@ pub(crate) struct RateLimits {
 
 #[derive(Debug)]
 struct KeyUsage {
+    /// The limits of the key at its last request.
+    limits: KeyLimits,
     requests: Allowance,
     tokens: Allowance,
     responses: u32,
@@ -168,6 +186,8 @@ enum RefusedBy {
     },
     /// The store cannot read the cost so far.
     CostUnknown,
+    /// The server has removed the counters of the key to make room for other keys.
+    CountersRemoved,
 }
 
 /// The headers of one limit.
@@ -229,14 +249,35 @@ impl RateLimits {
         let usage = keys.entry(key.to_owned()).or_insert_with(|| KeyUsage::full(limits, now));
         let admitted = usage.admit(limits, kind, now);
         let state = usage.state(limits);
-        let counts_response = kind == RequestKind::StartsResponse && limits.concurrent_responses.is_some();
-        let outcome = admitted.map(|()| {
-            counts_response.then(|| {
-                usage.responses += 1;
-                ResponseSlot { limits: self.clone(), key: key.to_owned() }
-            })
+        let outcome = admitted.map(|()| match kind {
+            RequestKind::StartsResponse => self.slot(usage, key),
+            RequestKind::Other => None,
         });
         RateDecision { state, outcome }
+    }
+
+    /// Counts a run of a key whose request is already counted, or refuses the run.
+    fn admit_run(
+        &self,
+        key: &str,
+        (now, clock): (&Timestamp, Instant),
+    ) -> Result<Option<ResponseSlot>, RefusedBy> {
+        let limits = self.keys().get(key).map(|usage| usage.limits).ok_or(RefusedBy::CountersRemoved)?;
+        if let Some(by) = self.refused_by_cost(key, limits, now) {
+            return Err(by);
+        }
+        let mut keys = self.keys();
+        let usage = keys.get_mut(key).ok_or(RefusedBy::CountersRemoved)?;
+        usage.refill(limits, clock);
+        usage.admit_response(limits)?;
+        Ok(self.slot(usage, key))
+    }
+
+    /// Counts a response in progress, if the key has a limit on them.
+    fn slot(&self, usage: &mut KeyUsage, key: &str) -> Option<ResponseSlot> {
+        usage.limits.concurrent_responses?;
+        usage.responses += 1;
+        Some(ResponseSlot { limits: self.clone(), key: key.to_owned() })
     }
 
     fn charge(&self, key: &str, tokens: u64) {
@@ -289,6 +330,7 @@ impl KeyUsage {
     fn full(limits: KeyLimits, now: Instant) -> Self {
         let full = |limit: Option<u64>| Allowance { left: parts(limit), at: now };
         Self {
+            limits,
             requests: full(limits.requests_per_minute.map(u64::from)),
             tokens: full(limits.tokens_per_minute),
             responses: 0,
@@ -296,22 +338,33 @@ impl KeyUsage {
     }
 
     fn admit(&mut self, limits: KeyLimits, kind: RequestKind, now: Instant) -> Result<(), RefusedBy> {
+        self.refill(limits, now);
         let requests = limits.requests_per_minute.map(u64::from);
-        self.requests.refill(requests, now);
-        self.tokens.refill(limits.tokens_per_minute, now);
         if let Some(retry_after) = self.requests.wait_for(PARTS, requests) {
             return Err(RefusedBy::Requests { retry_after });
         }
-        if kind == RequestKind::StartsResponse {
-            // A positive remainder permits one more response, because its tokens are not known yet.
-            if let Some(retry_after) = self.tokens.wait_for(1, limits.tokens_per_minute) {
-                return Err(RefusedBy::Tokens { retry_after });
-            }
-            if limits.concurrent_responses.is_some_and(|max| self.responses >= max) {
-                return Err(RefusedBy::Responses);
-            }
+        match kind {
+            RequestKind::StartsResponse => self.admit_response(limits)?,
+            RequestKind::Other => {}
         }
         self.requests.left -= PARTS;
+        Ok(())
+    }
+
+    fn refill(&mut self, limits: KeyLimits, now: Instant) {
+        self.limits = limits;
+        self.requests.refill(limits.requests_per_minute.map(u64::from), now);
+        self.tokens.refill(limits.tokens_per_minute, now);
+    }
+
+    fn admit_response(&self, limits: KeyLimits) -> Result<(), RefusedBy> {
+        // A positive remainder permits one more response, because its tokens are not known yet.
+        if let Some(retry_after) = self.tokens.wait_for(1, limits.tokens_per_minute) {
+            return Err(RefusedBy::Tokens { retry_after });
+        }
+        if limits.concurrent_responses.is_some_and(|max| self.responses >= max) {
+            return Err(RefusedBy::Responses);
+        }
         Ok(())
     }
 
@@ -381,7 +434,21 @@ impl RefusedBy {
             Self::Tokens { .. } => "tokens",
             Self::Responses => "responses",
             Self::Cost { .. } | Self::CostUnknown => "cost",
+            Self::CountersRemoved => "counters",
         }
+    }
+
+    /// Returns the error for an MCP client, which gets no headers, so the message contains the time to wait.
+    fn tool_error(self) -> ToolError {
+        let kind = match self {
+            Self::Requests { .. } | Self::Tokens { .. } | Self::Responses | Self::Cost { .. } => {
+                ToolErrorKind::LimitExceeded
+            }
+            Self::CostUnknown | Self::CountersRemoved => ToolErrorKind::Unavailable,
+        };
+        let ApiError { message, retry_after_s, .. } = self.error();
+        let wait = retry_after_s.map(|seconds| format!("; try again in {seconds} s")).unwrap_or_default();
+        ToolError::new(kind, format!("{message}{wait}"))
     }
 
     fn error(self) -> ApiError {
@@ -409,6 +476,11 @@ impl RefusedBy {
             Self::CostUnknown => {
                 let message = "the server cannot read the cost of this key, so it cannot check the cost limit; ask its operator";
                 return ApiError::new(ApiErrorKind::Unavailable, message).after(RETRY_AFTER_S);
+            }
+            Self::CountersRemoved => {
+                let message = "the server cannot check the limits of this key, because it removed the counters of the key to make room \
+                     for other keys; send the request again";
+                return ApiError::new(ApiErrorKind::Unavailable, message).after(1);
             }
         };
         let error = ApiError::new(ApiErrorKind::TooManyRequests, message).with_code("rate_limit_exceeded");
@@ -492,6 +564,24 @@ mod tests {
         assert_eq!(refused(&admit()), Some(RefusedBy::Responses));
         drop((two, three));
         assert_eq!(limits.keys()["k"].responses, 0);
+    }
+
+    #[test]
+    fn run_of_a_counted_request_counts_towards_all_limits_but_the_request_limit() {
+        let (limits, start) = (RateLimits::default(), Instant::now());
+        let run = || limits.admit_run("k", (&Timestamp::UNIX_EPOCH, start)).map_err(RefusedBy::name);
+        assert_eq!(run().err(), Some("counters"), "the limits of an unknown key are not known");
+        let one_request = KeyLimits { requests_per_minute: Some(1), ..LIMITS };
+        assert_eq!(refused(&limits.admit("k", one_request, RequestKind::Other, start)), None);
+        let (one, two) = (run().unwrap(), run().unwrap());
+        assert!(one.is_some() && two.is_some());
+        assert_eq!(run().err(), Some("responses"));
+        drop((one, two));
+        assert!(run().is_ok());
+        limits.charge("k", 600);
+        assert_eq!(run().err(), Some("tokens"));
+        let error = RefusedBy::Tokens { retry_after: Duration::from_millis(1_001) }.tool_error();
+        assert!(error.message.ends_with("tokens per minute; try again in 2 s"), "{error}");
     }
 
     #[test]

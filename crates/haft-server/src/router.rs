@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::middleware::{from_fn, from_fn_with_state};
-use axum::routing::{get, post};
+use axum::routing::get;
 use axum::{Extension, Router};
 
 use crate::error::{ApiError, ApiErrorKind};
@@ -12,8 +12,8 @@ use crate::protected_resource::ProtectedResource;
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
 use crate::settings::AuthMode;
 use crate::{
-    access, auth, conversations, cors, health, mcp, metrics, models, native, observe, protected_resource,
-    rate_limit, request_id, responses,
+    access, auth, cors, health, mcp, metrics, native, observe, protected_resource, rate_limit, request_id,
+    v1_routes,
 };
 
 /// Builds the router. Each request first gets an id. Then its host, origin and content type are checked, then its key,
@@ -38,7 +38,7 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), access::check))
-        // Outside of the checks, so that an allowed page can read why its request was refused.
+        // CORS wraps the checks, so that an allowed page can read why its request was refused.
         .layer(from_fn_with_state(Arc::clone(state), cors::apply))
         .layer(from_fn(request_id::assign))
         .layer(from_fn_with_state(Arc::clone(state), observe::observe))
@@ -46,25 +46,7 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
 }
 
 fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
-    Router::new()
-        .route("/models", get(models::list))
-        .route("/models/{*id}", get(models::get))
-        .route("/responses", post(responses::create).get(responses::list))
-        .route("/responses/input_tokens", post(responses::input_tokens))
-        .route("/responses/compact", post(responses::compact))
-        .route("/responses/{id}", get(responses::get).delete(responses::delete))
-        .route("/responses/{id}/cancel", post(responses::cancel))
-        .route("/responses/{id}/input_items", get(responses::input_items))
-        .route("/conversations", post(conversations::create))
-        .route(
-            "/conversations/{id}",
-            get(conversations::get).post(conversations::update).delete(conversations::delete),
-        )
-        .route("/conversations/{id}/items", get(conversations::list_items).post(conversations::add_items))
-        .route(
-            "/conversations/{id}/items/{item}",
-            get(conversations::get_item).delete(conversations::delete_item),
-        )
+    v1_routes::router()
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
         .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))

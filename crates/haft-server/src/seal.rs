@@ -68,7 +68,8 @@ fn cipher(key: &SealKey) -> io::Result<LessSafeKey> {
 }
 
 /// Returns the associated data of the encryption, so that a text can be decrypted only for its owner and with the id of
-/// its key. It contains the name lengths, because tenant and subject of two owners may be equal when joined.
+/// its key. It contains the lengths of the tenant and subject names: otherwise two owners whose joined names are equal,
+/// such as `a` + `bc` and `ab` + `c`, could not be told apart.
 fn context(owner: &Principal, id: &str) -> String {
     let (tenant, subject) = (owner.tenant(), owner.subject());
     format!("{MARK} {id} {} {tenant} {} {subject}", tenant.len(), subject.len())

@@ -12,7 +12,7 @@ use haft_config::resolved::{ServeRunLimits, ServeSettings};
 use haft_config::skills::{SkillError, Skills};
 use haft_core::principal::Principal;
 use haft_core::result::ToolError;
-use haft_runtime::runs::RunAdmission;
+use haft_runtime::runs::{RunAdmission, RunPermit};
 use haft_runtime::{RunQueueLimits, Runtime};
 use haft_store::access_log::AccessLogFile;
 use haft_store::api_keys::ApiKeyStore;
@@ -32,14 +32,16 @@ use crate::access::AccessRules;
 use crate::agents::{AgentCatalog, CurrentAgents};
 use crate::audit::AuditLog;
 use crate::auth::{KeyRing, now_ms};
+use crate::error::{ApiError, ApiErrorKind};
 use crate::failed_logins::FailedLogins;
 use crate::mcp::http::HttpGateway;
 use crate::mcp::{BuiltinAccess, McpGateway};
 use crate::metrics::Metrics;
 use crate::pending_approvals::{self, PendingApprovalStats, PendingApprovals};
 use crate::rate_limit::{self, RateLimits, ResponseSlot};
-use crate::responses::{CutRequests, LiveResponses, continue_unfinished};
+use crate::responses::{CutRequests, LiveResponses, RESTART_S, continue_unfinished};
 use crate::router::router;
+use crate::server_threads::ServerThreads;
 use crate::settings::{AuthMode, ServerSettings};
 use crate::storage_limits::{self, TenantSizes};
 use crate::store_errors::StoreErrors;
@@ -57,6 +59,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     state: Arc<ServerState>,
+    threads: ServerThreads,
     mcp: Option<MountedMcp>,
 }
 
@@ -109,7 +112,7 @@ pub(crate) struct ServerState {
     pub(crate) switchboard: ToolSwitchboard,
     /// True after the server was asked to stop.
     stopping: watch::Sender<bool>,
-    /// The number of responses that are in progress.
+    /// The number of responses and compactions that are in progress.
     active: watch::Sender<usize>,
     /// The time at which the server started, in seconds since 1970.
     pub(crate) started_s: u64,
@@ -138,13 +141,13 @@ impl ServerState {
         *self.active.borrow()
     }
 
-    /// Waits until no response is in progress.
+    /// Waits until no response and no compaction is in progress.
     async fn drained(&self) {
         let _ = self.active.subscribe().wait_for(|active| *active == 0).await;
     }
 }
 
-/// A guard that counts a response as in progress. Dropping the guard ends the count.
+/// A guard that counts a response or a compaction as in progress. Dropping the guard ends the count.
 pub(crate) struct ActiveWork {
     state: Arc<ServerState>,
     /// Counts the response towards the limit of its key.
@@ -152,9 +155,24 @@ pub(crate) struct ActiveWork {
 }
 
 impl ActiveWork {
+    /// Begins work for a new request, unless the server is stopping.
+    pub(crate) fn admit(state: &Arc<ServerState>) -> Result<Self, ApiError> {
+        // Count the work before the check. Otherwise the server could stop between the two, and would not wait.
+        let active = Self::begin(state);
+        if state.is_stopping() {
+            let message = "the server is stopping and accepts no new responses";
+            return Err(ApiError::new(ApiErrorKind::Unavailable, message).after(RESTART_S));
+        }
+        Ok(active)
+    }
+
     pub(crate) fn begin(state: &Arc<ServerState>) -> Self {
         state.active.send_modify(|active| *active += 1);
         Self { state: Arc::clone(state), _slot: rate_limit::take_slot() }
+    }
+
+    pub(crate) fn state(&self) -> &Arc<ServerState> {
+        &self.state
     }
 }
 
@@ -297,6 +315,8 @@ pub enum ServeError {
     Tls(String),
     /// The secret of the webhook cannot be used.
     Webhook(String),
+    /// The threads that serve connections cannot be started.
+    Threads(io::Error),
 }
 
 impl fmt::Display for ServeError {
@@ -311,6 +331,7 @@ impl fmt::Display for ServeError {
                 write!(f, "the server cannot read which tools are turned off: {error}")
             }
             Self::Webhook(problem) => write!(f, "the server cannot sign its webhooks: {problem}"),
+            Self::Threads(error) => write!(f, "the server cannot start its threads: {error}"),
             Self::Tls(problem) => write!(f, "the server cannot use the TLS certificate: {problem}"),
         }
     }
@@ -388,20 +409,21 @@ impl Server {
             active: watch::Sender::new(0),
             started_s: now_ms() / 1000,
         };
-        Ok(Self { listener, address, state: Arc::new(state), mcp: None })
+        let threads = ServerThreads::start().map_err(ServeError::Threads)?;
+        Ok(Self { listener, address, state: Arc::new(state), threads, mcp: None })
     }
 
     /// Adds the MCP gateway at `/mcp`.
     #[must_use]
     pub fn with_mcp(mut self, gateway: McpGateway, routes: ServedRoutes) -> Self {
-        // A server with only the gateway offers its tools to the person who started it. The API requires a scope for
-        // built-in tools, even if the server requires no keys.
+        // A server with only the gateway offers built-in tools to the person who started it. A server with all routes
+        // requires a scope for built-in tools, which callers without a key do not have.
         let without_keys = match (self.state.settings.auth, routes) {
             (AuthMode::NoAuth, ServedRoutes::McpOnly) => Some(BuiltinAccess::Offered),
             (AuthMode::NoAuth, ServedRoutes::All) => Some(BuiltinAccess::Withheld),
             (AuthMode::Keys, _) => None,
         };
-        // Without the native API, no caller could decide about a call that waits.
+        // Without the native API, no caller could decide about a call that waits for approval.
         let approvers = match (self.state.settings.auth, routes) {
             (AuthMode::Keys, ServedRoutes::All) => Some(waiting_calls::approvers(&self.state)),
             (AuthMode::NoAuth, _) | (_, ServedRoutes::McpOnly) => None,
@@ -427,11 +449,23 @@ impl Server {
         &self.state.runtime
     }
 
-    /// Returns the check before each run that does not begin with a request for a response, such as the run of an agent
-    /// that a client calls through the MCP gateway.
+    /// Returns the check for runs of this server's runtime that no request for a response starts, such as the run of an
+    /// agent that a client calls through the MCP gateway: the disk space and the limits of the key.
     pub fn run_admission(&self) -> RunAdmission {
         let state = Arc::clone(&self.state);
-        Arc::new(move |owner: &Principal| storage_limits::check(&state, owner).map_err(ToolError::from))
+        Arc::new(move |owner: &Principal| {
+            storage_limits::check(&state, owner).map_err(ToolError::from)?;
+            rate_limit::admit_run(&state, owner).map(RunPermit::holding)
+        })
+    }
+
+    /// Returns the check for runs of a runtime that is not the server's own, as in `haft mcp serve --http`. The check
+    /// enforces the limits of the API key. From this call on, the tokens and the cost of that runtime count. The check
+    /// ignores the disk space, because the limits of `serve` are not meant for the data of the local user.
+    pub fn run_admission_to(&self, runtime: &Runtime) -> RunAdmission {
+        runtime.watch(Arc::new(self.state.limits.clone()));
+        let state = Arc::clone(&self.state);
+        Arc::new(move |owner: &Principal| rate_limit::admit_run(&state, owner).map(RunPermit::holding))
     }
 
     /// Returns a handle that replaces the configuration while the server runs.
@@ -451,18 +485,19 @@ impl Server {
         self.address
     }
 
-    /// Serves requests until `stop` resolves. After that, `/readyz` fails and no run starts. Responses in progress have
-    /// the drain timeout to finish. Background responses are suspended as soon as no tool runs, and the next process
-    /// continues them.
+    /// Serves requests until `stop` resolves. After that, `/readyz` fails and no run starts. Responses and compactions
+    /// in progress have the drain timeout to finish. Background responses are suspended as soon as no tool runs, and the
+    /// next process continues them.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) {
-        let Self { listener, state, mcp, .. } = self;
+        let Self { listener, state, threads, mcp, .. } = self;
         let app = router(&state, mcp.as_ref());
         state.audit.note(AuditEvent::ServerStarted);
         let serves_api = !matches!(mcp, Some(MountedMcp { routes: ServedRoutes::McpOnly, .. }));
-        // A server with only the MCP gateway stores no responses, and the limits of `serve` are not meant for its user.
+        // A server with only the MCP gateway does not sweep: it stores no responses, and the limits of `serve` are not
+        // meant for the data of the local user.
         let sweeping = serves_api.then(|| tokio::spawn(sweep_repeatedly(Arc::clone(&state))));
         if serves_api {
-            tokio::spawn(continue_unfinished(Arc::clone(&state)));
+            threads.handles().spawn(continue_unfinished(Arc::clone(&state)));
             tokio::spawn(pending_approvals::expire(Arc::clone(&state)));
             // Read the unannounced approval requests before the server accepts requests, because the responses of this
             // process announce their approval requests themselves.
@@ -487,9 +522,10 @@ impl Server {
             }
             let _ = closing.send(());
         };
-        let serving = Arc::clone(&state);
+        let (serving, handles) = (Arc::clone(&state), threads.handles().clone());
         let mut served = tokio::spawn(async move {
-            accept::serve(listener, app, &serving.settings, serving.tls.as_ref(), signal).await;
+            let settings = (&serving.settings, &handles);
+            accept::serve(listener, app, settings, serving.tls.as_ref(), signal).await;
         });
         tokio::select! {
             _ = &mut served => {}
@@ -503,6 +539,7 @@ impl Server {
             mcp.close().await;
         }
         state.runtime.shut_down().await;
+        threads.stop().await;
         state.audit.note(AuditEvent::ServerStopped);
     }
 }

@@ -20,11 +20,11 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
-/// The maximum size of a chunk, in bytes. The HTTP library takes a whole chunk as soon as the client allows one byte, so
-/// larger chunks would be in its memory, where no time limit applies.
+/// The maximum size of a chunk, in bytes. The HTTP library takes a whole chunk as soon as the client allows one byte.
+/// The rest of a larger chunk would wait in the memory of the library, where no time limit applies.
 const CHUNK_BYTES_MAX: usize = 16 << 10;
 
-/// The minimum number of written bytes that counts as progress. It is larger than the pings of a send timeout.
+/// The minimum number of written bytes that counts as progress. All pings within one send timeout have fewer bytes.
 const PROGRESS_BYTES_MIN: u64 = 1 << 10;
 
 tokio::task_local! {
@@ -63,13 +63,13 @@ impl StreamExecutor {
         Self { send_timeout, active: watch::Sender::new(0), written: Arc::default() }
     }
 
-    /// Counts the bytes that are written to a connection.
+    /// Wraps a connection, to count the bytes that are written to it.
     pub(crate) fn counted<S>(&self, stream: S) -> CountedWrites<S> {
         CountedWrites { stream, written: Arc::clone(&self.written) }
     }
 
-    /// Returns when no stream was in progress for the send timeout, and no data was written. The client then does not
-    /// read the last chunks, and a connection that closes need not wait for it any longer.
+    /// Returns when, for the whole send timeout, no stream was in progress and no data except pings was written. The
+    /// client then does not read the last chunks, so a closing connection need not wait for it any longer.
     pub(crate) async fn without_streams(&self) {
         let mut active = self.active.subscribe();
         loop {
@@ -115,8 +115,8 @@ impl Drop for ActiveStream {
     }
 }
 
-/// Polls a stream until it ends, or until one chunk waits for the client for the whole time. Dropping the stream then
-/// resets it and drops the body, as if the client had closed the connection.
+/// Polls a stream until it ends, or until one chunk has waited for the client for the whole send timeout. Dropping the
+/// stream then resets it and drops the body, as if the client had closed the connection.
 async fn until_stalled<F: Future>(stream: F, send_timeout: Duration) {
     let chunks = Arc::new(ChunkCounter::default());
     let mut stream = pin!(CHUNKS.scope(Arc::clone(&chunks), stream));
@@ -146,7 +146,7 @@ pub(crate) fn counted(response: Response<Body>) -> Response<ChunkedBody> {
 #[derive(Debug)]
 pub(crate) struct ChunkedBody {
     body: Body,
-    /// The rest of a large chunk.
+    /// The part of a large chunk that the HTTP library has not taken yet.
     rest: Bytes,
     chunks: Arc<ChunkCounter>,
 }
@@ -249,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the seconds until a connection without streams may close, if it writes so many bytes every half a
+    /// Returns the seconds until a connection without streams may close, if `bytes` bytes are written to it every half
     /// second, ten times.
     async fn seconds_until_closed(bytes: usize) -> u64 {
         let streams = StreamExecutor::new(Duration::from_secs(1));

@@ -13,10 +13,11 @@ use crate::server::ServerState;
 /// The shortest pause between two sweeps.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The divisor of the time that sweeps may take: at most one part in this many.
+/// The minimum pause after a sweep, as a multiple of the duration of the sweep. It limits the share of time that sweeps
+/// use.
 const SWEEP_SHARE: u32 = 50;
 
-/// Sweeps at once, and again after each interval.
+/// Sweeps at once, and again after each pause.
 pub(crate) async fn sweep_repeatedly(state: Arc<ServerState>) {
     loop {
         let begun = Instant::now();

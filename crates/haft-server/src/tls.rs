@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
 
-/// The ALPN protocols that clients can choose. A WebSocket uses HTTP/1.1, which is the second.
+/// The ALPN name of HTTP/2. The server also offers HTTP/1.1, because `WebSockets` use it.
 pub(crate) const HTTP2: &[u8] = b"h2";
 const HTTP1: &[u8] = b"http/1.1";
 

@@ -1,5 +1,5 @@
-//! Turns tools and groups off for all runs of the server, and on again. A switch only narrows: it never activates a tool
-//! that the configuration or the lock file deactivates.
+//! Turns tools and groups off for all runs of the server, and on again. Turning a tool on never activates a tool that
+//! the configuration or the lock file deactivates.
 
 use std::io;
 
@@ -96,7 +96,7 @@ fn check_count(before: &StoredSwitches, position: SwitchPosition) -> Result<(), 
     }
 }
 
-/// Changes one switch. Turning a tool off again keeps the first administrator and time.
+/// Changes one switch. If a tool is already off, turning it off again keeps the first administrator and time.
 fn change(switches: &mut StoredSwitches, target: SwitchTarget, position: SwitchPosition, by: SwitchedBy) {
     match (target, position) {
         (SwitchTarget::Tool { name, identity }, SwitchPosition::Off) => {
@@ -134,8 +134,8 @@ fn is_it(tool: &TurnedOffTool, identity: &ToolIdentity) -> bool {
         && tool.tool == identity.tool.as_str()
 }
 
-/// Returns the switches in the form that the engine reads. The reason of each names the administrator and the
-/// request that turns the tool on.
+/// Returns the switches in the form that the engine reads. The reason of each names the administrator who turned the
+/// tool off, and the request that turns it on again.
 fn turned_off(stored: &StoredSwitches) -> TurnedOffTools {
     let tools = stored.tools.iter().filter_map(|tool| {
         let identity = ToolIdentity {

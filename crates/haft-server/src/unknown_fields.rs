@@ -32,7 +32,7 @@ impl UnknownFields {
         }
     }
 
-    /// Returns the cut name if it is new and there are not too many names.
+    /// Returns the shortened name if it is new and the maximum number of names is not reached.
     fn first_time(&self, name: &str) -> Option<String> {
         let name: String = name.chars().take(NAME_CHARS_MAX).collect();
         let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! The approvals of runs that are not stored, after their use. A client keeps such a run and could send it back with the
-//! same answers again, which would make the approved calls again.
+//! Remembers the used approvals of runs that are not stored. The client keeps such a run, and could send it back a
+//! second time with the same answers, which would repeat the approved calls.
 //!
 //! Nothing about such a run may be on the disk, so the server stores only a keyed digest of each id.
 
@@ -55,7 +55,7 @@ impl UsedApprovals {
         Self { store: UsedApprovalStore::of(home), approvals_max: APPROVALS_MAX, count: Arc::default() }
     }
 
-    /// Uses these approvals together, or none of them. Waits for the disk.
+    /// Marks all of these approvals as used, or none of them. Blocks while it writes to the disk.
     pub(crate) fn begin(
         &self,
         ids: &[ApprovalId],
@@ -84,11 +84,12 @@ impl UsedApprovals {
     /// Forgets the approvals that have expired.
     pub(crate) fn sweep(&self, now_ms: u64) {
         let mut count = self.count();
-        // After an error, the next use counts the marks again.
+        // After an error, the next use counts the stored approvals again.
         *count = self.store.sweep(now_ms).and_then(|()| self.store.count()).ok();
     }
 
-    /// Returns the number of marks, after a sweep if the new ones would exceed the maximum.
+    /// Returns the number of stored approvals. If the new ones would exceed the maximum, removes expired approvals
+    /// first.
     fn swept_count(&self, count: Option<usize>, new: usize, now_ms: u64) -> io::Result<usize> {
         let count = count.map_or_else(|| self.store.count(), Ok)?;
         if count + new <= self.approvals_max {
@@ -103,7 +104,7 @@ impl UsedApprovals {
     }
 }
 
-/// Returns the digests in a fixed order, so that of two requests with the same approvals one succeeds.
+/// Returns the digests in a fixed order, so that one of two concurrent requests with the same approvals succeeds.
 fn sorted_digests(key: &hmac::Key, ids: &[ApprovalId]) -> Vec<String> {
     let digest = |id: &ApprovalId| BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(key, id.to_string().as_bytes()));
     let mut digests: Vec<String> = ids.iter().map(digest).collect();

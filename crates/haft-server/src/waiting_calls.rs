@@ -22,7 +22,8 @@ use crate::mcp::{CallingClient, OperatorApprovers};
 use crate::pending_approvals::PendingApprovalStats;
 use crate::server::ServerState;
 
-/// The longest time between two checks whether a request has expired. A new configuration may shorten its time.
+/// The longest time between two checks whether a request has expired. A reload of the configuration may shorten its
+/// lifetime.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The prefix of the ids of these requests.
@@ -141,7 +142,7 @@ impl ApiApprover {
         if guard.withdraw(end) {
             return ApprovalAnswer::Unanswered(reason);
         }
-        // A decision came at the same time.
+        // A decision came at the same time as the end, and takes precedence.
         decision.await.unwrap_or(ApprovalAnswer::Deny)
     }
 
@@ -188,7 +189,7 @@ impl UndecidedEnd {
     }
 }
 
-/// Removes the request of a call whose client cancels it or disconnects.
+/// A guard that removes the request of a call when the client cancels the call or disconnects.
 struct WaitingGuard<'a> {
     state: &'a ServerState,
     call: &'a UnapprovedCall,

@@ -1,4 +1,5 @@
-//! Checks the tokens that a client signs: proofs of a key (`DPoP`, RFC 9449) and client assertions (RFC 7523).
+//! Checks the tokens that a client signs: proofs that it has a private key (`DPoP`, RFC 9449) and client assertions
+//! (RFC 7523).
 
 use std::collections::HashSet;
 use std::time::{SystemTime, UNIX_EPOCH};

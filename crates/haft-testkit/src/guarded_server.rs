@@ -1,4 +1,5 @@
-//! An MCP server that requires an access token, and the authorization server that issues the tokens. Both are strict.
+//! An MCP server that requires an access token, and the authorization server that issues the tokens. Both check
+//! requests strictly.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -6,6 +6,7 @@ out = sys.stdout.buffer
 calls = 0
 listens = 0
 listings = 0
+roots = []
 
 
 def send(message):
@@ -50,6 +51,8 @@ def offered(request, method, params):
             asked = ask("elicitation/create", FORM)
             return reply(request, {"messages": [said(json.dumps(asked))]})
         words = said("Greet " + params["arguments"]["who"])
+        if params["arguments"]["who"] == "everyone":
+            send({"jsonrpc": "2.0", "method": "notifications/prompts/list_changed"})
         return reply(request, {"messages": [words, {"role": "user", "content": inside}], "vendor": 5})
     if method == "completion/complete":
         return reply(request, {"completion": {"values": [json.dumps(params["ref"], sort_keys=True)]}})
@@ -64,6 +67,8 @@ def offered(request, method, params):
     if method == "tools/call" and params["name"] == "fail":
         image = {"type": "image", "data": "AAAA", "mimeType": "image/png"}
         return reply(request, {"content": [{"type": "text", "text": "broken"}, image, link], "isError": True, "vendor": 6})
+    if params.get("arguments", {}).get("text") == "exit":
+        os._exit(3)
     noted = "mind the step" + params.get("arguments", {}).get("text", "")
     send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "warning", "data": noted}})
     reply(request, {"content": [link, inside], "structuredContent": {"a": 1.0}, "_meta": {"v": 1}})
@@ -100,6 +105,9 @@ def tools():
         names.append(f"tool_{listings}")
     listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
     listed[0]["annotations"] = {"readOnlyHint": True}
+    if mode == "decorated":
+        icon = {"src": "https://example.com/e.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
+        listed[0].update({"title": "Echo", "description": "Returns a text", "icons": [icon], "_meta": {"example.com/rank": {"a": [1, None]}}})
     if mode == "catalog":
         listed = catalog(int(sys.argv[2]))
         if "grows" in sys.argv and calls > 0:
@@ -164,6 +172,8 @@ def call(request):
         print("noise with", secret, flush=True)
         send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "using " + secret}})
         return send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -1, "message": "refused: " + secret}})
+    if mode == "watches-roots":
+        return reply(request, text(json.dumps([client, roots])))
     if mode == "asks-roots":
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
@@ -205,14 +215,24 @@ def call(request):
     if mode == "rude-error":
         error = {"code": -32000, "message": "\x1b[2J\x1b]0;owned\x07" + "no" * 1_000_000, "data": [0] * 1_000_000}
         return send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+    level = params["_meta"].get("io.modelcontextprotocol/logLevel")
+    if mode == "modern" and level:
+        send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": level, "data": "as requested"}})
     if mode == "modern" and params["arguments"].get("many"):
         wanted = {str(number): {"method": "elicitation/create", "params": FORM} for number in range(100_000)}
         return reply(request, {"resultType": "input_required", "inputRequests": wanted})
     if mode == "asks-model" and "flood" in params["arguments"]:
         return reply(request, text(json.dumps(flood(params["arguments"]["flood"]))))
+    if mode == "asks-model" and params["arguments"].get("what") == "capabilities":
+        return reply(request, text(json.dumps(client)))
     if mode == "asks-model":
         wanted = sample(params["arguments"].get("what"))
         return reply(request, text(json.dumps(ask("sampling/createMessage", wanted))))
+    if mode == "modern" and params["arguments"].get("asks") == "roots":
+        if "inputResponses" in params:
+            return reply(request, text(json.dumps(params["inputResponses"])))
+        wanted = {"places": {"method": "roots/list", "params": {}}}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s"})
     if mode == "modern" and "what" in params["arguments"]:
         if "inputResponses" in params:
             return reply(request, text(json.dumps(params["inputResponses"])))
@@ -302,13 +322,20 @@ if mode == "restless":
 for line in sys.stdin:
     request = json.loads(line)
     method = request.get("method")
-    if mode in ("offers", "loud") and method in OFFERS:
+    if mode == "modern-offers" and method in ("resources/subscribe", "resources/unsubscribe"):
+        send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "unknown method"}})
+        continue
+    if mode in ("offers", "loud", "modern-offers") and method in OFFERS:
         offered(request, method, request["params"])
         continue
     if method == "server/discover":
         if mode in ("dies-on-probe", "refuses-later"):
             sys.exit(1)
         if mode == "silent-on-probe":
+            continue
+        if mode == "modern-offers":
+            offers = {"tools": {}, "prompts": {}, "resources": {"subscribe": True}}
+            reply(request, {"resultType": "complete", "supportedVersions": ["2026-07-28"], "capabilities": offers})
             continue
         if mode == "modern":
             listed = {"listChanged": len(sys.argv) > 2 and sys.argv[2] == "listens"}
@@ -319,6 +346,7 @@ for line in sys.stdin:
     elif method == "initialize" and mode == "refuses-later" and os.path.exists(sys.argv[2]):
         send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "the licence is used up"}})
     elif method == "initialize" and mode != "never-greets":
+        client = request["params"]["capabilities"]
         info = {"name": "misbehaving", "version": "1"}
         capabilities = {"tools": {"listChanged": True}}
         if mode == "prompts":
@@ -339,6 +367,18 @@ for line in sys.stdin:
             "strange-greeting": {"protocolVersion": 17, "capabilities": 7, "serverInfo": []},
         }
         reply(request, {**greeting, **odd.get(mode, {})})
+    elif mode == "watches-roots" and method in ("notifications/initialized", "notifications/roots/list_changed"):
+        send({"jsonrpc": "2.0", "id": f"roots-{len(roots)}", "method": "roots/list"})
+    elif mode == "watches-roots" and str(request.get("id")).startswith("roots-"):
+        roots.append(request.get("result", request.get("error")))
+    elif method == "subscriptions/listen" and mode == "modern-offers":
+        # Report changes of the watched resources, and of one that is not watched.
+        wanted = request["params"]["notifications"]["resourceSubscriptions"]
+        stream = {"_meta": {"io.modelcontextprotocol/subscriptionId": request["id"]}}
+        honored = {"notifications": {"resourceSubscriptions": wanted}, **stream}
+        send({"jsonrpc": "2.0", "method": "notifications/subscriptions/acknowledged", "params": honored})
+        for uri in [*wanted, "note://unwatched"]:
+            send({"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri, **stream}})
     elif method == "subscriptions/listen":
         # End the first stream at once, so that the next changes cannot be sent on any stream.
         listens += 1

@@ -109,13 +109,13 @@ impl HaftCommand {
 }
 
 impl HaftOutput {
-    /// Returns the events of the `stream-json` output. Each event has its run as `session`.
+    /// Returns the events of the `stream-json` output. Adds the id of its run to each event, as `session`.
     pub fn events(&self) -> Vec<Value> {
         stream_events(&self.stdout)
     }
 }
 
-/// Parses lines of `stream-json`. Each event has its run as `session`.
+/// Parses lines of `stream-json`, and returns their events. Adds the id of its run to each event, as `session`.
 pub fn stream_events(stream: &str) -> Vec<Value> {
     let event = |line: &str| {
         let mut envelope: Value =

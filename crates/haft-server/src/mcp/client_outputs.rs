@@ -15,7 +15,8 @@ const STORED_LISTED_MAX: usize = 1_000;
 pub(super) enum OutputOwner {
     /// Only the client of this connection.
     Connection(Arc<ClientOutputs>),
-    /// All clients that share their tools, because the connection ends with its only request.
+    /// All clients that share the same opened tools. Used in revisions without sessions, in which a connection ends
+    /// with its only request, but its outputs must stay readable.
     Principal,
 }
 
@@ -47,7 +48,7 @@ impl ClientOutputs {
         handle.session() == self.session.to_string()
     }
 
-    /// Lists an output as a resource from now on.
+    /// Adds an output to the list of resources. If the list is full, removes the oldest one from it.
     pub(super) fn add(&self, entry: &StoreEntry) {
         let mut entries = self.entries();
         if entries.len() >= STORED_LISTED_MAX {

@@ -21,9 +21,9 @@ use tokio::io::{AsyncBufRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use self::calls::CallTable;
+use self::calls::{CallTable, RequestedNotices};
 use self::opened::OpenSlot;
-use super::client_log::ClientLog;
+use super::client_log::{ClientLog, McpLogLevel};
 use super::client_outputs::OutputOwner;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
 use super::gateway::{GatewayUser, McpGateway, ProfileRequest, TaskListAccess};
@@ -43,16 +43,17 @@ use super::upstream::UpstreamList;
 /// The maximum size of a message from a client, in bytes.
 pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 
-/// The time for which a client may cache a list, in milliseconds. Servers that start later change the list.
+/// The time for which a client may cache a list, in milliseconds. It is short, because the list changes when more
+/// servers start.
 const LIST_TTL_MS: u64 = 5_000;
 
-/// The maximum number of characters of a client's name that haft uses. The client chooses its name.
+/// The maximum number of characters that haft keeps of the name that a client sends.
 const CLIENT_NAME_CHARS_MAX: usize = 200;
 
-/// The only revision with a handshake that has tasks, and questions with a URL.
+/// The only protocol revision with a handshake that has tasks and URL elicitation.
 const CORE_TASKS: &str = "2025-11-25";
 
-/// The maximum time for writing the replies that wait when the client closes its side.
+/// The maximum time for writing the waiting replies after the client has closed its side of the connection.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
 
 /// Serves one client until it closes its side or stops reading.
@@ -62,11 +63,11 @@ pub async fn serve(
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
     let (out, outbox) = Outbox::new();
-    let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Loopback));
+    let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Loopback).for_one_client());
     let owner = (GatewayUser::local(), OutputOwner::new_connection());
     let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), owner, out));
-    // Read and write in separate tasks, because tasks wake each other without a system call. To wake the root future of
-    // the runtime takes two system calls: one wakes the runtime, and with the other the runtime detects the wake-up.
+    // Read and write in separate tasks, because tasks wake each other without a system call. Waking the root future of
+    // the runtime takes two system calls: one to wake the runtime, and one for the runtime to detect the wake-up.
     let (closing, closed) = oneshot::channel();
     let mut writer = tokio::spawn(write_all((outbox, closed), output));
     let mut reader = tokio::spawn(read_all(Arc::clone(&connection), input));
@@ -95,8 +96,8 @@ async fn read_all(connection: Arc<ClientConnection>, mut input: impl AsyncBufRea
     Ok(())
 }
 
-/// Writes each message as one line. Writes all waiting messages at once. After `closing` ends, writes only the messages
-/// that already wait.
+/// Writes each message as one line, and all waiting messages at once. After `closing` resolves, writes only the
+/// messages that already wait.
 async fn write_all(
     (mut outbox, mut closing): (mpsc::Receiver<OutMessage>, oneshot::Receiver<()>),
     mut output: impl AsyncWrite + Unpin,
@@ -140,7 +141,7 @@ pub(super) struct ClientConnection {
     calls: CallTable,
     questions: Arc<ClientQuestions>,
     progress: Arc<ProgressRelay>,
-    /// The logins whose end the client is notified about, by their ids.
+    /// The tasks that notify the client when a login ends, by login id.
     watched_logins: Mutex<HashMap<String, AbortOnDrop>>,
     /// The name that the client gave itself in its first request.
     client_name: OnceLock<String>,
@@ -172,12 +173,12 @@ impl ClientConnection {
         self.slot().opened.is_some()
     }
 
-    /// Returns the settings that the client sees before it has opened the tools.
+    /// Returns the current settings of the gateway. A reload replaces them.
     fn gateway(&self) -> Arc<McpGateway> {
         self.pool.gateway()
     }
 
-    /// Returns the properties of the client that decide about its profile.
+    /// Returns the properties of the client that determine its profile.
     fn profile_request(&self) -> ProfileRequest<'_> {
         ProfileRequest {
             named: self.user.profile.as_deref(),
@@ -216,38 +217,41 @@ impl ClientConnection {
                 self.notified(&method, params.as_deref()).await;
             }
             ClientMessage::Reply { id, outcome } => {
-                // A late reply to a request that was withdrawn is not an error.
+                // Ignore the result: a late reply to a withdrawn request is not an error.
                 self.questions.answered(id, outcome);
             }
         }
     }
 
     async fn request(self: &Arc<Self>, request: ClientRequest) {
-        let admitted = params::<CommonParams>(request.params.as_deref())
-            .and_then(|common| Ok((self.era().admit(&request.method, &common.meta)?, common)));
-        let (era, common) = match admitted {
+        let admitted = params::<CommonParams>(request.params.as_deref()).and_then(|CommonParams { meta }| {
+            let era = self.era().admit(&request.method, &meta)?;
+            Ok((era, meta.log_level(era)?, meta))
+        });
+        let (era, log_level, meta) = match admitted {
             Ok(admitted) => admitted,
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
-        self.note_client_name(common.meta.client_info.as_ref());
-        let (tasks, progress) = (common.meta.tasks(), common.meta.progress_token);
+        self.note_client_name(meta.client_info.as_ref());
+        let (tasks, notices) =
+            (meta.tasks(), RequestedNotices { progress_token: meta.progress_token, log_level });
         let outcome = match (request.method.as_str(), era) {
             ("initialize", RequestEra::Handshake) => self.initialize(request.params.as_deref()),
             ("ping", RequestEra::Handshake) => Ok("{}".into()),
             ("logging/setLevel", RequestEra::Handshake) => self.set_level(request.params.as_deref()),
             ("server/discover", RequestEra::Stateless(_)) => Ok(self.discovered()),
             ("tools/list", era) => return self.begin_list(request, era).await,
-            ("tools/call", era) => return self.begin_call(request, (era, tasks), progress).await,
+            ("tools/call", era) => return self.begin_call(request, (era, tasks), notices).await,
             ("resources/list", era) => return self.begin_merged(request, era, UpstreamList::Resources).await,
             ("resources/templates/list", era) => {
                 return self.begin_merged(request, era, UpstreamList::Templates).await;
             }
             ("prompts/list", era) => return self.begin_merged(request, era, UpstreamList::Prompts).await,
             ("resources/read" | "prompts/get" | "completion/complete", era) => {
-                return self.begin_passed(request, era, progress).await;
+                return self.begin_passed(request, era, notices).await;
             }
             ("resources/subscribe" | "resources/unsubscribe", RequestEra::Handshake) => {
-                return self.begin_passed(request, era, progress).await;
+                return self.begin_passed(request, era, notices).await;
             }
             ("subscriptions/listen", RequestEra::Stateless(abilities)) => {
                 return self.listen(request, abilities).await;
@@ -260,7 +264,7 @@ impl ClientConnection {
             }
             ("tasks/list", RequestEra::Handshake) if self.lists_core_tasks() => self.core_task(&request),
             ("tasks/result", RequestEra::Handshake) if self.has_core_tasks() => {
-                return self.begin_task_result(request, progress).await;
+                return self.begin_task_result(request, notices).await;
             }
             (method, _) => {
                 let message = format!("the method `{method}` is not supported");
@@ -276,6 +280,11 @@ impl ClientConnection {
         struct Cancelled {
             request_id: Box<RawValue>,
         }
+        if method == "notifications/roots/list_changed"
+            && let Some(opened) = self.slot().opened.clone()
+        {
+            opened.shared.upstreams.servers.iter().for_each(|server| server.announce_changed_roots());
+        }
         // Other notifications, and a cancellation of a request that has ended, need no action.
         if method == "notifications/cancelled"
             && let Ok(cancelled) = message::params::<Cancelled>(params)
@@ -285,7 +294,7 @@ impl ClientConnection {
         }
     }
 
-    /// Cancels a request. It gets no reply.
+    /// Cancels a request, which then gets no reply.
     pub(super) fn cancel(&self, id: &RawValue) {
         self.calls.cancel(id);
     }
@@ -313,16 +322,16 @@ impl ClientConnection {
         let asked: InitializeParams = match message::params(params) {
             Ok(asked) => asked,
             Err(error) => {
-                // The client may repeat the handshake.
+                // The handshake failed, so allow another one.
                 *self.era() = ConnectionEra::Open;
                 return Err(error);
             }
         };
         self.note_client_name(asked.client_info.as_ref());
+        self.pool.set_only_client(&self.questions);
         let opened = self.open(ClientAbilities::of(&asked.capabilities))?;
         self.watch_changes(&opened);
         let mut capabilities = Self::capabilities();
-        capabilities["logging"] = json!({});
         self.log.begin();
         let version = negotiated(&asked.protocol_version);
         // Only the first handshake of a connection reaches this line.
@@ -353,7 +362,7 @@ impl ClientConnection {
         }
     }
 
-    /// Returns true if the revision of the connection has tasks that the client asks for.
+    /// Returns true if tasks are part of the negotiated protocol revision itself, not of an extension.
     fn has_core_tasks(&self) -> bool {
         self.negotiated.get() == Some(&CORE_TASKS)
     }
@@ -380,14 +389,15 @@ impl ClientConnection {
         result.to_string()
     }
 
-    /// Returns the capabilities of the gateway. The upstream servers are not known yet, so it lists all capabilities
-    /// that they may have.
+    /// Returns the capabilities of the gateway. The upstream servers are not known yet, so the gateway declares all
+    /// capabilities that they may have.
     fn capabilities() -> Value {
         json!({
             "tools": { "listChanged": true },
             "resources": { "listChanged": true, "subscribe": true },
             "prompts": { "listChanged": true },
             "completions": {},
+            "logging": {},
         })
     }
 
@@ -421,14 +431,15 @@ impl ClientConnection {
         json!({ "name": gateway.name, "version": gateway.version })
     }
 
-    /// Accepts every level of the protocol. haft itself logs only warnings about servers.
+    /// Sets the minimum level of the log messages that the client gets. haft itself sends only warnings about servers.
     fn set_level(&self, params: Option<&RawValue>) -> Result<String, GatewayError> {
         #[derive(Deserialize)]
         struct SetLevel {
             level: String,
         }
         let SetLevel { level } = message::params(params)?;
-        self.log.set_level(&level).map_err(|message| GatewayError::new(message::INVALID_PARAMS, message))?;
+        let level = McpLogLevel::requested(&level);
+        self.log.set_level(level.map_err(|message| GatewayError::new(message::INVALID_PARAMS, message))?);
         Ok("{}".into())
     }
 

@@ -1,14 +1,17 @@
-//! Decides which kind of protocol revision a request uses, with or without a handshake (called its era), and which
-//! requests a connection accepts in each.
+//! Detects the era of a request, and which requests a connection accepts. There are two eras: protocol revisions with a
+//! handshake, and the stateless revision.
+
+use std::borrow::Cow;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::client_log::McpLogLevel;
 use super::message::{GatewayError, INVALID_PARAMS, INVALID_REQUEST, UNSUPPORTED_VERSION};
 use super::tasks::{TASKS_EXTENSION, TaskSupport};
 
-/// The protocol version without sessions.
+/// The supported protocol version without handshake and sessions.
 pub(super) const STATELESS: &str = "2026-07-28";
 
 /// The protocol versions with a handshake, the newest first.
@@ -24,8 +27,14 @@ pub struct ClientAbilities {
     pub url_elicitation: bool,
     /// The client can send a request to a model.
     pub sampling: bool,
+    /// A request to the model may define tools.
+    pub sampling_tools: bool,
+    /// A request to the model may include the context of servers.
+    pub sampling_context: bool,
     /// The client can name the directories that it works in.
     pub roots: bool,
+    /// The client announces when these directories change.
+    pub roots_change: bool,
 }
 
 impl ClientAbilities {
@@ -37,7 +46,10 @@ impl ClientAbilities {
             elicitation: elicitation.is_some_and(|kinds| kinds.is_empty() || kinds.contains_key("form")),
             url_elicitation: elicitation.is_some_and(|kinds| kinds.contains_key("url")),
             sampling: capabilities["sampling"].is_object(),
+            sampling_tools: capabilities["sampling"]["tools"].is_object(),
+            sampling_context: capabilities["sampling"]["context"].is_object(),
             roots: capabilities["roots"].is_object(),
+            roots_change: capabilities["roots"]["listChanged"] == true,
         }
     }
 }
@@ -51,6 +63,8 @@ pub(super) struct RequestMeta {
     pub(super) version: Option<String>,
     #[serde(rename = "io.modelcontextprotocol/clientCapabilities")]
     capabilities: Option<Value>,
+    #[serde(rename = "io.modelcontextprotocol/logLevel")]
+    log_level: Option<Value>,
     #[serde(rename = "io.modelcontextprotocol/clientInfo")]
     pub(super) client_info: Option<Value>,
 }
@@ -62,6 +76,18 @@ impl RequestMeta {
         let missing =
             || GatewayError::new(INVALID_PARAMS, "`_meta` of the request has no client capabilities");
         declared.map(ClientAbilities::of).ok_or_else(missing)
+    }
+
+    /// Returns the level of log messages that a request of a revision without sessions asks for. A connection with a
+    /// handshake sets the level with a request of its own.
+    pub(super) fn log_level(&self, era: RequestEra) -> Result<Option<McpLogLevel>, GatewayError> {
+        match (era, &self.log_level) {
+            (RequestEra::Handshake, _) | (RequestEra::Stateless(_), None) => Ok(None),
+            (RequestEra::Stateless(_), Some(level)) => {
+                let name = level.as_str().map_or_else(|| level.to_string().into(), Cow::Borrowed);
+                McpLogLevel::requested(&name).map(Some).map_err(|why| GatewayError::new(INVALID_PARAMS, why))
+            }
+        }
     }
 
     pub(super) fn tasks(&self) -> TaskSupport {
@@ -88,8 +114,8 @@ pub(super) enum RequestEra {
     Stateless(ClientAbilities),
 }
 
-/// The kind of protocol revision of a connection. A client chooses it with its first request other than a probe, and
-/// cannot change it.
+/// The kind of protocol revision of a connection. A client chooses it with its first request other than `ping` and
+/// `server/discover`, and cannot change it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum ConnectionEra {
     #[default]
@@ -99,7 +125,8 @@ pub(super) enum ConnectionEra {
 }
 
 impl ConnectionEra {
-    /// Accepts a request, or returns the error reply to it.
+    /// Returns the era of a request, or the error reply if the connection does not accept the request. The first
+    /// request sets the era of the connection.
     pub(super) fn admit(&mut self, method: &str, meta: &RequestMeta) -> Result<RequestEra, GatewayError> {
         match (meta.version.as_deref(), *self) {
             (None, Self::Open) if method == "initialize" => {
@@ -165,7 +192,7 @@ mod tests {
     #[test]
     fn connection_keeps_the_kind_of_protocol_revision_of_its_first_request() {
         let modern = Some(STATELESS);
-        // Each row has the requests of one connection, and the error code of the last one; 0 for success.
+        // Each row has the requests of one connection, and the error code of the last request (0 for success).
         let check = |requests: &[(&str, Option<&str>)], expected: i64| {
             let mut era = ConnectionEra::default();
             let mut last = 0;
@@ -199,6 +226,8 @@ mod tests {
         check(json!({"elicitation": {"form": {}, "url": {}}, "sampling": {}}), true, true);
         check(json!({"elicitation": {"url": {}}}), false, false);
         check(json!({"elicitation": true}), false, false);
+        let with_tools = ClientAbilities::of(&json!({"sampling": {"tools": {}}}));
+        assert!(with_tools.sampling_tools && !with_tools.sampling_context);
         assert_eq!(negotiated("2025-06-18"), "2025-06-18");
         assert_eq!(negotiated("2026-07-28"), "2025-11-25");
     }

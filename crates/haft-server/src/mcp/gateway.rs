@@ -15,6 +15,7 @@ use haft_core::position::{RunPosition, SessionId};
 use haft_core::principal::Principal;
 use haft_core::provider::ToolProvider;
 use haft_core::result::ToolError;
+use haft_core::run::journal::RunJournal;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, ToolFilter};
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::wiring::LoginTarget;
@@ -27,17 +28,18 @@ use super::meta_tools::ListedTools;
 /// for the client.
 pub type ToolsOpener = Box<dyn Fn(&GatewayClient) -> Result<OpenedTools, String> + Send + Sync>;
 
-/// Opens the store of the outputs of one client, under this session. The error is for the client.
+/// Opens the output store of one client for this session. The error is for the client.
 pub type OutputsOpener = Arc<dyn Fn(SessionId) -> Result<Arc<dyn OutputStore>, String> + Send + Sync>;
 
-/// Returns the next step for a user after a failed call of the named tool by this principal.
+/// Returns a hint for the user about a failed call. The arguments are the error, the tool name and the principal of the
+/// client.
 pub type CallHints = Arc<dyn Fn(&ToolError, &str, &Principal) -> Option<String> + Send + Sync>;
 
 /// Receives warnings for the operator.
 pub type WarningSink = Arc<dyn Fn(&CatalogWarning) + Send + Sync>;
 
 /// Returns the approver that asks the operator about the calls of a client. The gateway limits the number of questions
-/// and the wait for an answer; it drops a question to withdraw it.
+/// and the wait for an answer. To withdraw a question, it drops the future that waits for the answer.
 pub type OperatorApprovers = Arc<dyn Fn(&CallingClient) -> Arc<dyn Approver> + Send + Sync>;
 
 /// A client whose calls need approval, as the operator sees it.
@@ -63,13 +65,13 @@ pub struct ToolView {
 /// The tools of the clients that use a profile.
 #[derive(Debug, Clone)]
 pub struct GatewayProfile {
-    /// The tools, which are some of the tools of clients without a profile.
+    /// The tools, a subset of those for clients without a profile.
     pub view: ToolView,
-    /// Patterns of the names of clients that get the profile if they request none.
+    /// Client name patterns. A client with a matching name gets this profile if it requests none.
     pub clients: Vec<ToolGlob>,
 }
 
-/// The properties of a client that decide about its profile.
+/// The properties of a client that determine its profile.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ProfileRequest<'a> {
     /// The profile in the path of the request.
@@ -148,17 +150,17 @@ pub struct McpGateway {
     /// Builds the tools when the first request arrives, because haft tells upstream servers the capabilities of the
     /// client.
     pub open: ToolsOpener,
-    /// Adds a hint to the failures that the client shows.
+    /// Returns the hint that the gateway adds to the error of a failed call.
     pub hints: CallHints,
     /// Receives warnings about upstream servers.
     pub warn: WarningSink,
-    /// Asks the operator to approve the calls of clients that cannot ask their users. If `None`, these calls are denied.
+    /// Asks the operator to approve calls of clients that cannot ask their users. If `None`, these calls are denied.
     pub operator: Option<OperatorApprovers>,
 }
 
 impl McpGateway {
     /// Returns the profile of a client: the requested one, or else the one whose pattern for the client's name is the
-    /// most specific. Of equally specific ones, the first in the alphabet counts.
+    /// most specific. If several are equally specific, the first in alphabetical order counts.
     pub(super) fn profile_of(&self, request: ProfileRequest<'_>) -> Option<&str> {
         if let Some(named) = request.named {
             return self.profiles.get_key_value(named).map(|(name, _)| name.as_str());
@@ -188,6 +190,8 @@ pub struct OpenedTools {
     pub context: RunContext,
     /// Opens the output store of a client; `None` if haft stores no outputs.
     pub outputs: Option<OutputsOpener>,
+    /// Records each call before it reaches its tool.
+    pub journal: Arc<dyn RunJournal>,
     /// The session and turn of the calls.
     pub place: RunPosition,
     /// Providers that take longer to prepare, such as HTTP APIs whose OpenAPI document is fetched.
@@ -198,7 +202,7 @@ pub struct OpenedTools {
     pub logins: Vec<LoginTarget>,
     /// The naming scheme for names and URIs.
     pub naming: NamingScheme,
-    /// Warns about definitions that changed.
+    /// Warns about tool definitions that changed.
     pub definitions: DefinitionWatch,
 }
 

@@ -1,6 +1,7 @@
 //! Requests that wait for answers from the client, in protocol revisions without sessions. The client repeats its
 //! request with the answers and with the state that it received.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,10 +16,10 @@ use tokio::time::{Instant, sleep};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::questions::{ANSWER_WAIT_MAX, CallQuestion, CarryingCall};
 
-/// The maximum number of requests of one client that wait for answers.
+/// The maximum number of requests of equal clients that wait for answers.
 const HELD_MAX: usize = 64;
 
-/// The time in which further questions of a server are collected, so that the client gets them in one reply.
+/// The time for which haft collects further questions of a server, so that the client gets them in one reply.
 const GATHER_TIME: Duration = Duration::from_millis(5);
 
 /// Work that runs in a separate task, because the request that started it ends before the work does.
@@ -27,9 +28,9 @@ pub(super) struct DetachedCall {
     pub(super) result: oneshot::Receiver<Result<String, GatewayError>>,
     pub(super) questions: mpsc::Receiver<CallQuestion>,
     pub(super) _task: AbortOnDrop,
-    /// `None` for a task, whose questions have a channel of their own.
+    /// Lets the call send questions while this value exists. `None` for an MCP task, which has its own channel for them.
     pub(super) _carrying: Option<CarryingCall>,
-    /// A digest of the principal, method and parameters that the state belongs to.
+    /// A digest of the principal, method and parameters. Only the same request can resume the call.
     pub(super) request: Digest,
 }
 
@@ -72,12 +73,14 @@ impl DetachedCall {
 /// A call with its open questions, by the names that the client received.
 #[derive(Debug)]
 struct HeldCall {
+    /// The name that the client gave itself.
+    client: String,
     call: DetachedCall,
     questions: Vec<(String, CallQuestion)>,
     until: Instant,
 }
 
-/// The calls of one client that wait for answers, by the state that the client received. The state is random. It is
+/// The calls of equal clients that wait for answers, by the state that the client received. The state is random. It is
 /// valid once, for the same principal, method and parameters, and for a limited time.
 #[derive(Debug, Default)]
 pub(super) struct HeldCalls(Mutex<HashMap<String, HeldCall>>);
@@ -91,7 +94,7 @@ pub(super) enum ResumedCall {
     Incomplete(Value),
 }
 
-/// Returns a name for a question that is not taken yet.
+/// Returns a name for a question that no other question has.
 pub(super) fn question_name(question: &CallQuestion, is_taken: impl Fn(&str) -> bool) -> String {
     let wanted = question.key.as_deref().unwrap_or(QUESTION_KEY);
     let mut name = wanted.to_owned();
@@ -107,30 +110,31 @@ pub(super) fn question_name(question: &CallQuestion, is_taken: impl Fn(&str) -> 
 const QUESTION_KEY: &str = "question";
 
 impl HeldCalls {
-    /// Stores a call, and returns the result that asks the client. If there are too many calls, cancels the oldest one.
-    pub(super) fn hold(&self, call: DetachedCall, questions: Vec<CallQuestion>) -> Value {
+    /// Stores a call, and returns the result that asks the client. If there are too many calls, cancels the oldest call
+    /// of the client name with the most calls.
+    pub(super) fn hold(&self, client: &str, call: DetachedCall, questions: Vec<CallQuestion>) -> Value {
         let mut named: Vec<(String, CallQuestion)> = Vec::new();
         for question in questions {
             let name = question_name(&question, |name| named.iter().any(|(taken, _)| taken == name));
             named.push((name, question));
         }
-        self.keep(call, named)
+        self.keep(client.to_owned(), call, named)
     }
 
-    fn keep(&self, call: DetachedCall, questions: Vec<(String, CallQuestion)>) -> Value {
+    fn keep(&self, client: String, call: DetachedCall, questions: Vec<(String, CallQuestion)>) -> Value {
         let mut held = self.lock();
         let now = Instant::now();
         held.retain(|_, call| call.until > now);
         if held.len() >= HELD_MAX {
-            let oldest = held.iter().min_by_key(|(_, call)| call.until).map(|(state, _)| state.clone());
-            oldest.and_then(|state| held.remove(&state));
+            let evicted = evicted_state(&held, &client);
+            evicted.and_then(|state| held.remove(&state));
         }
         let asked = |(name, question): &(String, CallQuestion)| (name.clone(), question.json());
         let requests: Map<String, Value> = questions.iter().map(asked).collect();
         let state = uuid::Uuid::new_v4().simple().to_string();
         let reply =
             json!({ "resultType": "input_required", "inputRequests": requests, "requestState": state });
-        held.insert(state, HeldCall { call, questions, until: now + ANSWER_WAIT_MAX });
+        held.insert(state, HeldCall { client, call, questions, until: now + ANSWER_WAIT_MAX });
         reply
     }
 
@@ -150,7 +154,7 @@ impl HeldCalls {
             let message = "`requestState` belongs to another request";
             return Err(GatewayError::new(INVALID_PARAMS, message));
         }
-        let HeldCall { call, questions, until } = held.remove(state).ok_or_else(unknown)?;
+        let HeldCall { client, call, questions, until } = held.remove(state).ok_or_else(unknown)?;
         drop(held);
         if until <= Instant::now() {
             return Err(unknown());
@@ -158,7 +162,7 @@ impl HeldCalls {
         let mut missing = Vec::new();
         for (name, question) in questions {
             match answers.get(&name) {
-                // The call may have ended in the meantime; its result is then the reply.
+                // Ignore a send error: the call has ended in the meantime, and its result is the reply.
                 Some(answer) => drop(question.answer.send(answer.clone())),
                 None => missing.push((name, question)),
             }
@@ -166,12 +170,24 @@ impl HeldCalls {
         if missing.is_empty() {
             return Ok(ResumedCall::Running(call));
         }
-        Ok(ResumedCall::Incomplete(self.keep(call, missing)))
+        Ok(ResumedCall::Incomplete(self.keep(client, call, missing)))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, HeldCall>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Selects the call to cancel for a new call of `client`. On a server without keys, the calls of all clients with the
+/// same capabilities are here, so one client would otherwise cancel the calls of the others.
+fn evicted_state(held: &HashMap<String, HeldCall>, client: &str) -> Option<String> {
+    let mut counts: HashMap<&str, usize> = HashMap::from([(client, 1)]);
+    for call in held.values() {
+        *counts.entry(&call.client).or_default() += 1;
+    }
+    let count = |call: &HeldCall| counts.get(call.client.as_str()).copied().unwrap_or_default();
+    let evicted = held.iter().min_by_key(|(_, call)| (Reverse(count(call)), call.until));
+    evicted.map(|(state, _)| state.clone())
 }
 
 #[cfg(test)]
@@ -202,7 +218,11 @@ pub(super) mod tests {
     }
 
     fn hold(held: &HeldCalls, request: &str) -> String {
-        held.hold(endless_call(request), Vec::new())["requestState"].as_str().unwrap().to_owned()
+        hold_for(held, "editor", request)
+    }
+
+    fn hold_for(held: &HeldCalls, client: &str, request: &str) -> String {
+        held.hold(client, endless_call(request), Vec::new())["requestState"].as_str().unwrap().to_owned()
     }
 
     fn resume(held: &HeldCalls, state: &str, request: &str) -> Result<ResumedCall, GatewayError> {
@@ -229,5 +249,24 @@ pub(super) mod tests {
         let others: Vec<String> = (0..HELD_MAX).map(|_| hold(&held, "one")).collect();
         assert!(resume(&held, &oldest, "one").is_err());
         assert!(others.iter().all(|state| resume(&held, state, "one").is_ok()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn client_with_the_most_held_calls_loses_one_and_the_other_clients_none() {
+        let held = HeldCalls::default();
+        let other = hold_for(&held, "other", "one");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let oldest = hold(&held, "one");
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let later: Vec<String> = (1..HELD_MAX).map(|_| hold(&held, "one")).collect();
+        assert!(resume(&held, &oldest, "one").is_err());
+        assert!(resume(&held, &other, "one").is_ok(), "the older call of the other client continues");
+        assert!(later.iter().all(|state| resume(&held, state, "one").is_ok()));
+        // If both clients have half of the calls, the client that adds a call loses one.
+        let halves = ["other", "editor"]
+            .map(|client| (0..HELD_MAX / 2).map(|_| hold_for(&held, client, "one")).collect::<Vec<_>>());
+        hold(&held, "one");
+        assert!(halves[0].iter().all(|state| resume(&held, state, "one").is_ok()));
+        assert_eq!(halves[1].iter().filter(|state| resume(&held, state, "one").is_err()).count(), 1);
     }
 }

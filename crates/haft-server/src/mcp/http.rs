@@ -1,8 +1,8 @@
 //! Streamable HTTP: one endpoint for protocol revisions with and without a handshake.
 //!
 //! A client that begins with a handshake has a session, which belongs to its principal. In revisions without sessions,
-//! each request is a connection of its own, which ends with its response. The body of a request decides which policy
-//! applies; a header that contradicts the body is an error.
+//! each request is a connection of its own, which ends with its response. The body of a request determines its protocol
+//! revision; a header that contradicts the body is an error.
 
 mod headers;
 mod login_pages;
@@ -54,7 +54,7 @@ const SWEEP_PAUSE: Duration = Duration::from_mins(1);
 /// The time after which an unused session ends.
 const SESSION_IDLE_MAX: Duration = Duration::from_mins(30);
 
-/// The time after which tools, and the servers behind them, stop if no client uses them.
+/// The idle time after which the gateway closes tools that no client uses, and stops the servers behind them.
 const TOOLS_IDLE_MAX: Duration = Duration::from_mins(10);
 
 /// The gateway over HTTP.
@@ -72,8 +72,8 @@ impl HttpGateway {
         self.pool.server_states()
     }
 
-    /// Creates the gateway. `approvers` asks callers of the approvals API about the calls of clients without forms, and
-    /// `address` is the address of the server that browsers can use.
+    /// Creates the gateway. `approvers` asks callers of the approvals API about the calls of clients that cannot show
+    /// forms. `address` is the address at which browsers reach this server.
     pub(crate) fn new(
         gateway: McpGateway,
         (without_keys, approvers): (Option<BuiltinAccess>, Option<OperatorApprovers>),
@@ -259,7 +259,7 @@ pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Ro
 }
 
 /// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection
-/// for ever.
+/// open forever.
 async fn message_bytes(body: Body, wait: Duration) -> Result<Bytes, (StatusCode, String)> {
     match timeout(wait, to_bytes(body, MESSAGE_BYTES_MAX)).await {
         Ok(Ok(bytes)) => Ok(bytes),
@@ -274,7 +274,7 @@ async fn message_bytes(body: Body, wait: Duration) -> Result<Bytes, (StatusCode,
     }
 }
 
-/// Cancels the calls of a connection that ends with its response.
+/// Cancels the calls of a stateless connection when its response ends.
 struct ConnectionGuard {
     connection: Arc<ClientConnection>,
     _received: JoinHandle<()>,
@@ -305,7 +305,7 @@ async fn post_to_session(session: &Arc<GatewaySession>, message: ClientMessage) 
     respond(messages, ErrorStatus::Ok, ReplyReader { session: Arc::clone(session), request: id }).await
 }
 
-/// The response that carries the reply to a request of a session. A client that closes it has not cancelled the request.
+/// Marks the reply to a session's request as no longer read when the response ends. This does not cancel the request.
 struct ReplyReader {
     session: Arc<GatewaySession>,
     request: Box<RawValue>,

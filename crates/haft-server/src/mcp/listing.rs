@@ -1,4 +1,4 @@
-//! Lists in the form of MCP: sorted by name, in pages, with the JSON of upstream servers unchanged.
+//! MCP lists: sorted by name, split into pages, with the JSON of upstream servers unchanged.
 
 use std::sync::Arc;
 
@@ -73,7 +73,8 @@ impl ListedItems {
         self.0[found].owner
     }
 
-    /// Returns the owner of the template that matches a URI, by the text before its first variable.
+    /// Returns the server of the URI template that matches a URI. Compares only the text before the first variable, and
+    /// takes the longest match.
     pub(super) fn template_owner(&self, uri: &str) -> Option<usize> {
         let literal = |item: &ListedItem| item.name.split('{').next().unwrap_or_default().len();
         let fitting = self.0.iter().filter(|item| uri.starts_with(&item.name[..literal(item.as_ref())]));
@@ -129,9 +130,9 @@ pub(super) struct CachedListing {
     pub(super) listing: ToolListing,
 }
 
-/// Returns the definition of a tool. The definition from an upstream server is kept, including members that haft does
-/// not define, except for its name, a schema that the operator replaced, effects that the operator corrected, and the
-/// requirement of a task.
+/// Returns the definition of a tool as JSON. Keeps the definition from the upstream server, including members that haft
+/// does not know. Changes only the name, a schema that the operator replaced, effects that the operator corrected, and
+/// the task support.
 pub(super) fn tool_json(tool: &OfferedTool) -> String {
     let definition = tool.entry.definition();
     let raw = definition.raw.as_ref().and_then(|raw| RawObject::of(raw.get()));
@@ -157,8 +158,8 @@ pub(super) fn tool_json(tool: &OfferedTool) -> String {
     object.to_string()
 }
 
-/// Returns the `execution` of a tool that can be a task; `None` if the definition stays unchanged. A client may also call
-/// a tool whose server requires a task without one, because haft itself waits for the task of the server.
+/// Returns the `execution` member of a tool that can run as a task; `None` if the definition stays unchanged. If the
+/// server requires a task, the client still need not use one, because haft itself waits for the server's task.
 fn execution(sent: Option<&str>, offer: TaskOffer) -> Option<String> {
     let mut execution = sent.and_then(RawObject::of).unwrap_or_default();
     match (offer, execution.get("taskSupport")) {
@@ -170,7 +171,7 @@ fn execution(sent: Option<&str>, offer: TaskOffer) -> Option<String> {
     }
 }
 
-/// Returns the annotations with the effects that haft uses; `None` if the annotations already agree.
+/// Returns the annotations, corrected to the effects that haft uses; `None` if the annotations already agree with them.
 pub(super) fn corrected(annotations: Option<Value>, effects: Effects) -> Option<Value> {
     let mut annotations = annotations.filter(Value::is_object).unwrap_or_else(|| json!({}));
     let is_read_only = match effects {

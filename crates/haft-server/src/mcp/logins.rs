@@ -1,5 +1,5 @@
 //! Logins of a client's user at upstream servers. The client gets a URL for its user, and the login continues after the
-//! reply, until the user has logged in, the time is over, or the gateway closes.
+//! reply, until the user has logged in, the time limit passes, or the gateway closes.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -84,11 +84,11 @@ pub(super) struct PendingLogin {
     pub(super) server: String,
     pub(super) host: String,
     phase: watch::Sender<LoginPhase>,
-    /// Passes the redirect on; `None` before the authorization URL is known, and after the redirect.
+    /// Passes the redirect to the waiting login; `None` before the authorization URL is known, and after the redirect.
     redirect: Mutex<Option<oneshot::Sender<Url>>>,
     /// The digest of the cookie of the browser in which the principal identified itself.
     browser: Mutex<Option<Digest>>,
-    /// The servers that start after the login.
+    /// The servers to start after the login.
     servers: Mutex<Vec<Weak<SupervisedServer>>>,
 }
 
@@ -276,8 +276,8 @@ impl PendingLogin {
         format!("haft_login_{}", self.id.get(..16).unwrap_or_default())
     }
 
-    /// Continues the login with the redirect that a browser sent. Without the check of the browser, an attacker could
-    /// begin a login and let another person complete it, and would then use the account of that person.
+    /// Continues the login with the redirect from a browser. Without the browser check, an attacker could begin a login,
+    /// make another person complete it, and then use that person's account.
     pub(super) fn redirected(&self, secret: Option<&str>, url: Url) -> Result<(), RedirectRefusal> {
         let browser = *self.browser.lock().unwrap_or_else(PoisonError::into_inner);
         if browser.is_none() || browser != secret.map(Digest::of_text) {
@@ -329,7 +329,7 @@ impl OauthConsent for LoopbackConsent {
     }
 }
 
-/// Sends the user to a page of this server, which first checks who the user is.
+/// Sends the user to a page of this server, which first authenticates the user.
 struct PageConsent {
     login: Arc<PendingLogin>,
     redirect_uri: String,
@@ -361,7 +361,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// Returns the login of a principal at a server that requires one.
+    /// Returns the login target of a principal at a server that requires a login.
     fn target(server: &AccountServer, home: &std::path::Path, principal: &Principal) -> LoginTarget {
         let file = home.join("haft.json");
         let text = format!(r#"{{"mcpServers": {{"far": {{"url": "{}"}}}}}}"#, server.url());

@@ -16,7 +16,7 @@ pub(super) const HEADER_MISMATCH: i64 = -32_020;
 /// The error code for an unknown resource in revisions with a handshake; other revisions use `INVALID_PARAMS`.
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32_002;
 
-/// The maximum length of an error message, in characters. It may repeat text from the client.
+/// The maximum length of an error message, in characters. The limit is needed because a message may quote the client.
 const MESSAGE_CHARS_MAX: usize = 500;
 
 /// A message from a client.
@@ -61,7 +61,7 @@ impl GatewayError {
     }
 }
 
-/// A line that is not a valid message, as the error reply to it.
+/// The error reply to a line that is not a valid message.
 #[derive(Debug)]
 pub(super) struct UnusableMessage {
     /// `None` if the message has no usable id.
@@ -69,10 +69,10 @@ pub(super) struct UnusableMessage {
     pub(super) error: GatewayError,
 }
 
-/// Reads one line.
+/// Parses one message.
 pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
     let unusable = |id, code, message: &str| UnusableMessage { id, error: GatewayError::new(code, message) };
-    // Refuse an array, which serde would read as the fields of the envelope in their order.
+    // Refuse an array, because serde would read its elements as the fields of the envelope.
     if line.trim_start().starts_with('[') {
         return Err(unusable(None, INVALID_REQUEST, "batches of messages are not supported"));
     }
@@ -102,7 +102,7 @@ pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
             // The ids of our requests are numbers; some clients return them as text.
             let number = id.get().trim_matches('"').parse().ok();
             let id = number.ok_or_else(|| {
-                unusable(None, INVALID_REQUEST, "the id of this reply belongs to no request of this server")
+                unusable(None, INVALID_REQUEST, "the id of this reply matches no request that haft sent")
             })?;
             Ok(ClientMessage::Reply { id, outcome })
         }
@@ -120,7 +120,7 @@ fn error_text(raw: &RawValue) -> String {
     error["message"].as_str().unwrap_or("no reason was given").chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
-/// Returns a reply with a result, which must be JSON.
+/// Returns a reply. `result` must be JSON.
 pub(super) fn success(id: &RawValue, result: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", id.get())
 }

@@ -1,8 +1,8 @@
 //! Offers a tool search instead of all tool definitions: the client sees the tools `tool_search`, `tool_describe` and
 //! `tool_call`, and uses all other tools through them.
 //!
-//! A `tool_call` is replaced by the call inside it before the orchestrator sees it, so that rules, approvals and usage
-//! records are about the inner tool. The orchestrator answers `tool_search` itself.
+//! The gateway replaces a `tool_call` with the call inside it before the orchestrator sees it, so that rules, approvals
+//! and usage records apply to the inner tool. The orchestrator answers `tool_search` itself.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use super::listing::{ListedItem, ListedItems, corrected, tool_json};
 
-/// The tool that returns whole definitions.
+/// The tool that returns complete tool definitions.
 const TOOL_DESCRIBE: &str = "tool_describe";
 
 /// The maximum number of definitions that one request returns.
@@ -32,7 +32,7 @@ const DESCRIBED_BYTES_MAX: usize = 256 << 10;
 pub enum ListedTools {
     /// All tools that the client may call.
     All,
-    /// A search, and a few other tools.
+    /// The search tools, and the tools of `always_show`.
     Search(SearchSettings),
 }
 
@@ -41,7 +41,7 @@ pub enum ListedTools {
 pub struct SearchSettings {
     /// Tools that stay in the list.
     pub always_show: Vec<ToolGlob>,
-    /// The tool lock. The search leaves out descriptions that differ from the locked ones.
+    /// The tool lock, which records approved tool definitions. The search omits descriptions that differ from it.
     pub lock: Option<Arc<ToolLock>>,
 }
 
@@ -62,7 +62,7 @@ impl ListedTools {
         }
     }
 
-    /// Returns the call that the orchestrator executes. The error is written for the model.
+    /// Returns the call inside a `tool_call`, or the call itself if it is another tool. The error is written for the model.
     pub(super) fn inner_call(&self, call: ToolCall) -> Result<ToolCall, String> {
         match self {
             Self::Search(_) if call.name == TOOL_CALL => tool_search::unwrap(&call),
@@ -70,7 +70,7 @@ impl ListedTools {
         }
     }
 
-    /// Returns true for a call that asks for definitions.
+    /// Returns true for a call of `tool_describe`.
     pub(super) fn is_description(&self, call: &ToolCall) -> bool {
         matches!(self, Self::Search(_)) && call.name == TOOL_DESCRIBE
     }

@@ -1,11 +1,11 @@
-//! The MCP server: offers every tool of an orchestrator as tools of one server, for protocol revisions with and without
-//! a handshake.
+//! The MCP gateway: one MCP server that offers all tools of an orchestrator. It supports protocol revisions with and
+//! without a handshake.
 //!
 //! Start reading at [`McpGateway`], then `connection` (one client: dispatch, calls, cancellation) and `era` (the
-//! protocol revision of a request). `shared_tools` opens the tools that equal clients share, `upstream` and `address`
-//! pass resources and prompts through, and `questions` passes approvals and requests of upstream servers to the client
-//! that called. If a client cannot ask its user, `operator_questions` passes approvals to the operator. `tasks` keeps calls
-//! that outlive their request, and `logins` keeps logins at upstream servers. `message` reads and writes JSON-RPC;
+//! protocol revision of a request). `shared_tools` opens the tools that equal clients share. `upstream` and `address`
+//! pass resources and prompts through. `questions` sends approval questions and requests of upstream servers to the
+//! client that made the call. If a client cannot ask its user, `operator_questions` asks the operator. `tasks` keeps
+//! calls that outlive their request, and `logins` keeps logins at upstream servers. `message` reads and writes JSON-RPC;
 //! `listing`, `meta_tools`, `result` and `rewrite` format lists and results. This module does not decide if a tool may
 //! run: every call passes the stages of the orchestrator.
 

@@ -22,7 +22,8 @@ const WAITING_MAX: usize = 64;
 /// could fill the queue, and the calls of all others would be denied.
 const WAITING_PER_PRINCIPAL_MAX: usize = 16;
 
-/// The maximum number of calls that wait in the approvals API. More principals share it than a terminal.
+/// The maximum number of calls that wait in the approvals API. It is higher than for a terminal, because more
+/// principals share the API.
 const API_WAITING_MAX: usize = 1_024;
 
 /// The maximum number of calls of one principal that wait in the approvals API.
@@ -71,7 +72,7 @@ impl OperatorQueue {
         Self { waiting: Mutex::default(), waiting_max, per_principal_max }
     }
 
-    /// Adds a question until the place is dropped; returns `None` if too many wait.
+    /// Adds a question to the queue until the returned guard is dropped; returns `None` if too many questions wait.
     fn enter(&self, principal: &Principal) -> Option<QueuedQuestion<'_>> {
         let mut waiting = self.waiting();
         let own = waiting.get(principal).copied().unwrap_or_default();
@@ -104,16 +105,16 @@ impl Drop for QueuedQuestion<'_> {
     }
 }
 
-/// The request whose reply the client reads while the operator is asked.
+/// The request that waits for the operator. If the client stops reading its reply, the question is withdrawn.
 pub(super) struct ClientReply {
     pub(super) connection: Arc<ClientConnection>,
     pub(super) request: Box<RawValue>,
 }
 
-/// Selects the limit of the wait for an answer.
+/// Selects the time limit for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AnswerWait {
-    /// The wait of every question to a person who is present.
+    /// The usual limit for questions to a person, [`ANSWER_WAIT_MAX`].
     Minutes,
     /// The approver itself ends the wait.
     ByApprover,
@@ -125,7 +126,7 @@ pub(super) struct OperatorQuestions {
     pub(super) queue: Arc<OperatorQueue>,
     pub(super) wait: AnswerWait,
     pub(super) principal: Principal,
-    /// `None` if the end of the call does not depend on the reader of a reply.
+    /// `None` if the question stays open even if the client stops reading.
     pub(super) reply: Option<ClientReply>,
 }
 
@@ -220,7 +221,7 @@ mod tests {
         let answer = questions("anna", &queue).ask(&request()).await;
         assert_eq!((answer, began.elapsed()), (ApprovalAnswer::Unanswered(TOO_LATE), ANSWER_WAIT_MAX));
         assert!(TOO_LATE.contains(&format!("{} minutes", ANSWER_WAIT_MAX.as_secs() / 60)));
-        assert!(queue.waiting().is_empty(), "the question left the queue");
+        assert!(queue.waiting().is_empty(), "the question has left the queue");
     }
 
     #[test]

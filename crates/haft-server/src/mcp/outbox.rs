@@ -23,7 +23,7 @@ pub(super) enum MessageNeed {
     Optional,
 }
 
-/// The request that a message belongs to, by its id.
+/// The request that a message belongs to, identified by the request id.
 #[derive(Debug, Clone)]
 pub(super) enum MessageScope {
     /// The message belongs to the connection as a whole.
@@ -37,7 +37,7 @@ pub(super) enum MessageScope {
 }
 
 impl MessageScope {
-    /// Returns true if no further message about the request follows.
+    /// Returns true if this is the last message about the request.
     pub(super) fn is_last(&self) -> bool {
         match self {
             Self::Reply(_) | Self::Cancelled(_) => true,
@@ -56,7 +56,7 @@ impl Outbox {
         (Self(send), receive)
     }
 
-    /// Sends a message. Returns false if the client is gone; the connection then closes.
+    /// Sends a message. Returns false if the client has disconnected; the connection then closes.
     pub(super) async fn send(&self, scope: MessageScope, text: String) -> bool {
         self.0.send(OutMessage { scope, need: MessageNeed::Required, text: one_line(text) }).await.is_ok()
     }
@@ -66,14 +66,14 @@ impl Outbox {
         let _ = self.0.try_send(OutMessage { scope, need: MessageNeed::Optional, text: one_line(text) });
     }
 
-    /// Waits until the client is gone.
+    /// Waits until the client has disconnected.
     pub(super) async fn closed(&self) {
         self.0.closed().await;
     }
 }
 
-/// Removes line ends, because transports send a message as one line. A server over HTTP may indent its JSON. A JSON
-/// string contains no line ends, so these are only white space between tokens.
+/// Replaces line breaks, because transports send a message as one line, and an upstream server may indent its JSON. This
+/// is safe: JSON strings contain no raw line breaks, so all of them are white space between tokens.
 fn one_line(text: String) -> String {
     if text.contains(['\n', '\r']) { text.replace(['\n', '\r'], " ") } else { text }
 }

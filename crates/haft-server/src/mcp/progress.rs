@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::message;
 use super::outbox::{MessageScope, Outbox};
 
-/// The interval between two heartbeats of a call. Clients give up after 60 seconds without progress.
+/// The interval between two heartbeats of a call. Clients commonly give up after 60 seconds without progress.
 pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
 
 /// The increment of the progress value per heartbeat. It is so small that heartbeats never reach the next real value.
 const HEARTBEAT_STEP: f64 = 1e-6;
 
-/// The calls whose progress is reported, by our own call ids.
+/// The calls whose progress is reported, by the call ids that haft assigned.
 #[derive(Debug)]
 pub(super) struct ProgressRelay {
     out: Outbox,
@@ -41,8 +41,8 @@ struct ProgressCounter {
 }
 
 impl ProgressCounter {
-    /// Returns the next notification. Progress with a text increments the value by one. Only progress as a fraction has
-    /// a total.
+    /// Returns the next notification. Progress with a text increments the value by one. A total is sent only for progress
+    /// that is a fraction.
     fn next(&mut self, progress: Option<&CallProgress>) -> String {
         let (value, message) = match progress {
             None | Some(CallProgress::Output(_)) => (0.0, None),
@@ -75,7 +75,7 @@ impl ProgressRelay {
         Some(WatchedProgress { relay: self, call: call.to_owned() })
     }
 
-    /// Sends progress. A client that does not read loses only progress.
+    /// Sends progress, or a heartbeat if `progress` is `None`. Drops it if the outbox is full.
     pub(super) fn send(&self, call: &str, progress: Option<&CallProgress>) {
         if let Some(counter) = self.wanted().get_mut(call) {
             let text = counter.next(progress);
@@ -96,7 +96,7 @@ impl EventSink for ProgressRelay {
     }
 }
 
-/// A call whose progress the client wants.
+/// Stops reporting the progress of a call when dropped.
 #[derive(Debug)]
 pub(super) struct WatchedProgress<'a> {
     relay: &'a ProgressRelay,
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_always_grows_and_heartbeats_stay_below_it() {
+    fn progress_always_increases_and_heartbeats_stay_below_the_next_value() {
         let token = RawValue::from_string("\"a\"".into()).unwrap();
         let mut counter = ProgressCounter { request: token.clone(), token, last: 0.0 };
         let part = |fraction| CallProgress::Part { fraction, message: Some("m".into()) };

@@ -1,4 +1,4 @@
-//! Waits for changes of the tools of all providers.
+//! Waits until any provider reports that its tools changed.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) fn change_counts(orchestrator: &Orchestrator) -> Vec<(ChangeCounter, 
     counters.map(|counter| (counter.clone(), counter.count())).collect()
 }
 
-/// Waits until one of the counters differs from its count. Never returns if there are no counters.
+/// Waits until a counter differs from the count that was read with it. Never returns if there are no counters.
 pub(super) async fn any_change(counted: &[(ChangeCounter, u64)]) {
     if counted.is_empty() {
         std::future::pending::<()>().await;

@@ -1,4 +1,4 @@
-//! Questions to the client that called: approvals of calls, and requests from upstream servers to the user.
+//! Questions to the client that made a call: approvals, and requests that upstream servers send during the call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver, shown};
 use haft_core::client_relay::{ClientRelay, RelayedLog, RelayedRequest};
+use haft_core::tool::CallId;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -40,7 +41,7 @@ pub(super) struct CallQuestion {
 }
 
 impl CallQuestion {
-    /// Returns the question in the form of a reply.
+    /// Returns the question as a member of `inputRequests` in a reply.
     pub(super) fn json(&self) -> Value {
         let params: Value = serde_json::from_str(&self.params).unwrap_or_default();
         json!({ "method": self.method, "params": params })
@@ -56,7 +57,7 @@ pub(super) enum QuestionCarrier {
     Request(Box<RawValue>),
 }
 
-/// A running call that can be used to send questions.
+/// A running call through which haft can send questions to the client.
 #[derive(Debug)]
 struct GatewayCall {
     number: u64,
@@ -83,7 +84,7 @@ impl ClientQuestions {
         Self { out, log, next: AtomicU64::new(1), sent: Mutex::default(), calls: Mutex::default() }
     }
 
-    /// Allows questions to be sent with a call, until the guard is dropped.
+    /// Lets haft send questions through a call, until the guard is dropped.
     pub(super) fn carry(
         self: &Arc<Self>,
         approval: Option<ApprovalId>,
@@ -159,8 +160,8 @@ impl ClientQuestions {
         self.request(scope, &question.method, &question.params).await.ok()
     }
 
-    /// Returns the call that is used to send a question: the call to approve, otherwise the newest. All calls of a
-    /// connection belong to the same client, so its user gets the question in both cases.
+    /// Returns the carrier of the call with this approval, otherwise of the newest call. All calls of a connection belong
+    /// to the same client, so the right user gets the question in both cases.
     fn carrier(&self, approval: Option<ApprovalId>) -> Option<QuestionCarrier> {
         let calls = self.calls();
         let own = calls.iter().find(|call| approval.is_some() && call.approval == approval);
@@ -220,15 +221,14 @@ impl Drop for SentQuestion<'_> {
     fn drop(&mut self) {
         if self.questions.sent().remove(&self.id).is_some() {
             let params = json!({ "requestId": self.id });
-            // If the queue is full, the client does not get the notification, and may answer a question that is not
-            // open any more.
+            // If the outbox is full, the client does not get this notification. Its late answer is then ignored.
             let text = message::notification("notifications/cancelled", &params);
             self.questions.out.offer(self.scope.clone(), text);
         }
     }
 }
 
-/// Keeps a call in the list of calls that can be used to send questions.
+/// Lets haft send questions through a call until this value is dropped.
 #[derive(Debug)]
 pub(super) struct CarryingCall {
     questions: Arc<ClientQuestions>,
@@ -247,11 +247,15 @@ impl ClientRelay for ClientQuestions {
     }
 
     fn log(&self, record: RelayedLog<'_>) {
-        self.log.offer(record.level, record.params);
+        self.log.offer_of_call(record);
+    }
+
+    fn log_level(&self, call: &CallId) -> Option<&'static str> {
+        self.log.level_of(call)
     }
 }
 
-/// Sends questions with one call. Otherwise a question of one call could wait in the reply to another one.
+/// Sends the questions of a call only through this call. Otherwise a question could end up in the reply to another call.
 #[derive(Debug)]
 pub(super) struct SingleCallQuestions {
     client: Arc<ClientQuestions>,
@@ -259,7 +263,7 @@ pub(super) struct SingleCallQuestions {
 }
 
 impl ClientQuestions {
-    /// Returns the questions of the call with this approval.
+    /// Returns a sender for the questions of the call with this approval id.
     pub(super) fn with_call(self: &Arc<Self>, call: ApprovalId) -> SingleCallQuestions {
         SingleCallQuestions { client: Arc::clone(self), call }
     }
@@ -273,10 +277,14 @@ impl ClientRelay for SingleCallQuestions {
     fn log(&self, record: RelayedLog<'_>) {
         self.client.log(record);
     }
+
+    fn log_level(&self, call: &CallId) -> Option<&'static str> {
+        self.client.log_level(call)
+    }
 }
 
-/// Sends the questions of one task with this task. Otherwise a question of one task could wait in another one, whose
-/// end would deny it.
+/// Sends the questions of a task only through this task. Otherwise a question could wait in another task, and would be
+/// denied when that task ends.
 #[derive(Debug)]
 pub(super) struct TaskQuestions {
     pub(super) client: Arc<ClientQuestions>,
@@ -296,6 +304,10 @@ impl ClientRelay for TaskQuestions {
 
     fn log(&self, record: RelayedLog<'_>) {
         self.client.log(record);
+    }
+
+    fn log_level(&self, call: &CallId) -> Option<&'static str> {
+        self.client.log_level(call)
     }
 }
 
@@ -375,7 +387,6 @@ fn decided(answer: &Value, choices: &[(String, ApprovalAnswer)]) -> ApprovalAnsw
 mod tests {
     use haft_core::digest::Digest;
     use haft_core::position::RunPosition;
-    use haft_core::tool::CallId;
     use serde_json::Map;
 
     use super::*;

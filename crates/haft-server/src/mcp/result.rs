@@ -1,4 +1,4 @@
-//! The result of a call in the form of `tools/call`.
+//! Formats the result of a call as a `tools/call` result.
 
 use std::borrow::Cow;
 
@@ -24,7 +24,7 @@ pub(super) enum DeclaredOutput {
 /// The format of a result for one client.
 pub(super) struct ResultForm<'a> {
     pub(super) declared: DeclaredOutput,
-    /// The next step for a user after a failure.
+    /// A hint for the user, added to the error of a failed call.
     pub(super) hint: Option<String>,
     pub(super) era: RequestEra,
     /// Removes addresses from a text that haft wrote about an upstream server; `None` if the tool belongs to none.
@@ -39,9 +39,8 @@ impl ResultForm<'_> {
     }
 }
 
-/// Returns the JSON of a result. An unknown tool becomes a JSON-RPC error, and so does an error that only the client
-/// can resolve. Any other failure is a result that the model reads. A failed result of an upstream server keeps all its
-/// content.
+/// Returns the JSON of a result. An unknown tool, and an error that only the client can resolve, become a JSON-RPC error.
+/// Any other failure becomes a result for the model. A failed result of an upstream server keeps all its content.
 pub(super) fn call_result(result: &ToolResult, form: &ResultForm<'_>) -> Result<String, GatewayError> {
     match &result.outcome {
         Ok(output) => Ok(output_json(output, form)),
@@ -63,7 +62,7 @@ pub(super) fn call_result(result: &ToolResult, form: &ResultForm<'_>) -> Result<
     }
 }
 
-/// Returns a result that the model reads as a failure.
+/// Returns an error result with a text for the model.
 pub(super) fn failed(text: &str, era: RequestEra) -> String {
     complete(json!({ "content": [text_piece(text)], "isError": true }), era)
 }
@@ -81,8 +80,8 @@ fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
     let mut result = json!({ "content": content });
     match &output.structured {
         Some(structured) => result["structuredContent"] = structured.clone(),
-        // Clients refuse a success without the structured output that the tool declares. The output was too large, so
-        // haft stored or truncated it, as the text says.
+        // Clients refuse a success without the structured output that the tool declares. It is missing because the output
+        // was too large, and haft stored or truncated it; the text says so.
         None if form.declared == DeclaredOutput::Structured => result["isError"] = true.into(),
         None => {}
     }
@@ -98,8 +97,8 @@ fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
     with_era(&rewritten, form.era)
 }
 
-/// Adds the members that the protocol revision requires to a result of an upstream server. Removes the member that only
-/// revisions without sessions define, which a server of such a revision sends.
+/// Adapts a result of an upstream server to the client's protocol revision: adds `resultType` in the revision without
+/// sessions, and removes it in the others.
 pub(super) fn with_era(text: &str, era: RequestEra) -> String {
     let is_changed = matches!(era, RequestEra::Stateless(_)) || text.contains("\"resultType\"");
     let object = is_changed.then(|| RawObject::of(text)).flatten();
@@ -173,7 +172,10 @@ mod tests {
         elicitation: false,
         url_elicitation: false,
         sampling: false,
+        sampling_tools: false,
+        sampling_context: false,
         roots: false,
+        roots_change: false,
     });
 
     fn result(outcome: Result<ToolOutput, ToolError>) -> ToolResult {
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn every_kind_of_content_has_its_mcp_form() {
+    fn every_kind_of_content_is_converted_to_its_mcp_form() {
         let check = |content: OutputContent, expected: Value| {
             let output = ToolOutput { content: vec![content], ..ToolOutput::default() };
             assert_eq!(json_of(Ok(output), RequestEra::Handshake)["content"][0], expected);

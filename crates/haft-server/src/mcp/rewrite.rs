@@ -28,7 +28,7 @@ pub(super) fn prompt_result(text: &str, uri: &UriMap<'_>) -> String {
     })
 }
 
-/// Rewrites one member of an object, which contains a URI.
+/// Rewrites the URI in one member of an object.
 pub(super) fn with_uri(text: &str, key: &'static str, uri: &UriMap<'_>) -> Option<String> {
     let mut object = RawObject::of(text)?;
     let own: String = serde_json::from_str(object.get(key)?).ok()?;

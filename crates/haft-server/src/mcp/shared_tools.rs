@@ -2,11 +2,13 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use haft_core::client_relay::ClientRelay;
 use haft_core::position::RunPosition;
 use haft_core::provider::ToolProvider;
+use haft_core::run::journal::RunJournal;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, SearchScope};
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::wiring::{self, LoginTarget};
@@ -27,6 +29,7 @@ use super::logins::{LoginPlace, UpstreamLogins};
 use super::meta_tools::{ListedTools, ToolListing};
 use super::operator_questions::{ApprovalsApi, OperatorQueue};
 use super::provider_changes::{LIST_SETTLE_TIME, any_change, change_counts};
+use super::questions::ClientQuestions;
 use super::tasks::TaskTable;
 use super::upstream::{CachedLists, UpstreamServers};
 
@@ -36,7 +39,7 @@ const WARNINGS_WAITING_MAX: usize = 64;
 /// The minimum time between two reports about definitions that changed. A server may change its definitions continuously.
 const CHANGE_REPORT_PAUSE: Duration = Duration::from_mins(1);
 
-/// The tools of all connections whose clients are equal.
+/// The tools that all connections of equal clients share.
 pub(super) struct SharedTools {
     /// The settings that the tools were opened with.
     pub(super) gateway: Arc<McpGateway>,
@@ -48,6 +51,7 @@ pub(super) struct SharedTools {
     pub(super) orchestrator: Orchestrator,
     /// The context of calls, without the parts that belong to a connection.
     pub(super) context: RunContext,
+    pub(super) journal: Arc<dyn RunJournal>,
     pub(super) place: RunPosition,
     pub(super) upstreams: UpstreamServers,
     /// The servers at which the client's user can log in.
@@ -60,7 +64,7 @@ pub(super) struct SharedTools {
     /// Opens the output store of a client; `None` if haft stores no outputs.
     pub(super) open_outputs: Option<OutputsOpener>,
     definitions: DefinitionWatch,
-    /// True after all providers had time to start.
+    /// True after the providers have started, or the time for it has passed.
     ready: watch::Sender<bool>,
     /// Counts list changes that no provider announces.
     pub(super) changed: watch::Sender<u64>,
@@ -74,7 +78,7 @@ impl SharedTools {
     /// Opens the tools of a client, and starts the upstream servers in the background.
     fn open(
         (gateway, generation): (Arc<McpGateway>, u64),
-        client: GatewayClient,
+        (client, only_client): (GatewayClient, Option<&Weak<dyn ClientRelay>>),
         kept: KeptState,
     ) -> Result<Arc<Self>, String> {
         let view = gateway.view_of(client.profile.as_deref()).cloned();
@@ -85,6 +89,7 @@ impl SharedTools {
             orchestrator,
             context,
             outputs: open_outputs,
+            journal,
             place,
             later,
             upstreams,
@@ -94,6 +99,11 @@ impl SharedTools {
         } = opened;
         let servers: Vec<Arc<SupervisedServer>> =
             upstreams.iter().map(|provider| Arc::clone(provider.server())).collect();
+        if let Some(client) = only_client {
+            for server in &servers {
+                server.set_only_client(Weak::clone(client));
+            }
+        }
         let namespaces = servers.iter().map(|server| server.namespace().to_owned()).collect();
         let tools = Arc::new(Self {
             gateway,
@@ -102,6 +112,7 @@ impl SharedTools {
             view,
             orchestrator,
             context,
+            journal,
             place,
             upstreams: UpstreamServers { servers, addresses: UpstreamAddresses::new(naming, namespaces) },
             logins,
@@ -133,21 +144,22 @@ impl SharedTools {
         }
         self.changed.send_modify(|count| *count += 1);
         let mut warnings = wiring::warm_up(&self.orchestrator).await;
+        let reported = self.orchestrator.catalog().warnings();
         warnings.extend(self.definitions.warnings(&self.orchestrator));
         self.ready.send_replace(true);
         self.changed.send_modify(|count| *count += 1);
         self.report(warnings, &warn);
         let tools = Arc::downgrade(&self);
-        // A strong reference would keep the tools open while no connection uses them.
+        // Keep only a weak reference: a strong one would keep the tools open while no connection uses them.
         drop(self);
-        report_later_changes(tools, warn).await;
+        report_later_changes(tools, warn, reported).await;
     }
 
     /// Reports warnings to the operator and to the connected clients.
     fn report(&self, warnings: Vec<CatalogWarning>, warn: &WarningSink) {
         for warning in warnings {
             warn(&warning);
-            // Without a connection there is no receiver.
+            // Ignore the error: without a connection there is no receiver.
             let _ = self.warnings.send(Arc::new(warning));
         }
     }
@@ -164,10 +176,15 @@ impl SharedTools {
         let _ = timeout(self.gateway.ready_wait, ready.wait_for(|ready| *ready)).await;
     }
 
-    /// Returns the login at an upstream server; `None` if the client's user cannot log in there.
+    /// Returns the login target for an upstream server; `None` if the client's user cannot log in there.
     pub(super) fn login_target(&self, server: usize) -> Option<&LoginTarget> {
         let namespace = self.upstreams.servers.get(server)?.namespace();
         self.logins.iter().find(|target| target.namespace().as_str() == namespace)
+    }
+
+    /// Returns the upstream servers whose resources and prompts the client sees.
+    pub(super) fn offered_upstreams(&self) -> Vec<usize> {
+        self.upstreams.offered(&self.orchestrator, &self.view.selection, &self.definitions)
     }
 
     /// Returns the tool list of the client. The list is built again only if the catalog has changed.
@@ -211,13 +228,21 @@ impl SharedTools {
     }
 }
 
-/// Reports the definitions that change while the gateway runs, until the tools are closed.
-async fn report_later_changes(tools: Weak<SharedTools>, warn: WarningSink) {
+/// Reports the definitions that change while the gateway runs, and new warnings about tool lists, until the tools are
+/// closed. `reported` contains the warnings about tool lists that were already reported.
+async fn report_later_changes(
+    tools: Weak<SharedTools>,
+    warn: WarningSink,
+    mut reported: Vec<CatalogWarning>,
+) {
     loop {
         let Some(open) = tools.upgrade() else { return };
-        // Read the counters before the definitions are compared, so that no change in the meantime is missed.
+        // Read the counters before the definitions are compared, so that no change in between is missed.
         let counted = change_counts(&open.orchestrator);
-        let warnings = open.definitions.late_warnings(&open.orchestrator);
+        let mut warnings = open.definitions.late_warnings(&open.orchestrator);
+        let of_lists = open.orchestrator.catalog().warnings();
+        warnings.extend(of_lists.iter().filter(|warning| !reported.contains(warning)).cloned());
+        reported = of_lists;
         let pause = if warnings.is_empty() { LIST_SETTLE_TIME } else { CHANGE_REPORT_PAUSE };
         open.report(warnings, &warn);
         drop(open);
@@ -272,6 +297,9 @@ pub(super) struct ToolPool {
     pooled: Mutex<PooledTools>,
     /// The number of reloads.
     generation: watch::Sender<u64>,
+    /// True if all requests come from one client.
+    has_one_client: bool,
+    only_client: OnceLock<Weak<dyn ClientRelay>>,
 }
 
 impl ToolPool {
@@ -279,10 +307,33 @@ impl ToolPool {
         let pooled = PooledTools { gateway, clients: HashMap::new(), replaced: Vec::new() };
         let (pooled, generation) = (Mutex::new(pooled), watch::Sender::new(0));
         let operator_queue = Arc::new(OperatorQueue::of_terminal());
-        Self { logins: UpstreamLogins::new(place), operator_queue, approvals_api: None, pooled, generation }
+        Self {
+            logins: UpstreamLogins::new(place),
+            operator_queue,
+            approvals_api: None,
+            pooled,
+            generation,
+            has_one_client: false,
+            only_client: OnceLock::new(),
+        }
     }
 
-    /// Adds the approvals API, which decides about the calls of clients without forms.
+    /// Declares that all requests come from one client, as over stdio.
+    #[must_use]
+    pub(super) fn for_one_client(mut self) -> Self {
+        self.has_one_client = true;
+        self
+    }
+
+    /// Lets a client that has made a handshake answer requests of upstream servers outside of calls, if it is the only
+    /// one.
+    pub(super) fn set_only_client(&self, client: &Arc<ClientQuestions>) {
+        if self.has_one_client {
+            let _ = self.only_client.set(Arc::downgrade(client) as _);
+        }
+    }
+
+    /// Adds the approvals API, which asks its callers about the calls of clients that cannot show forms.
     #[must_use]
     pub(super) fn with_approvers(mut self, approvers: Option<OperatorApprovers>) -> Self {
         self.approvals_api = approvers.map(ApprovalsApi::new);
@@ -315,8 +366,8 @@ impl ToolPool {
         let _ = generation.wait_for(|number| *number != tools.generation).await;
     }
 
-    /// Returns the tools of a client; only the first call after the start or a reload opens them. The current settings
-    /// decide about the profile of the client.
+    /// Returns the tools of a client. Only the first call after the start or a reload opens them. The current settings
+    /// determine the client's profile.
     pub(super) fn get(
         &self,
         client: GatewayClient,
@@ -340,7 +391,7 @@ impl ToolPool {
         }
         let kept = known.map(|known| known.kept.clone()).unwrap_or_default();
         let current = (Arc::clone(&pooled.gateway), *self.generation.borrow());
-        let tools = SharedTools::open(current, client.clone(), kept.clone())?;
+        let tools = SharedTools::open(current, (client.clone(), self.only_client.get()), kept.clone())?;
         pooled.clients.insert(client, PooledClient { kept, tools: Some(Arc::clone(&tools)) });
         Ok(tools)
     }

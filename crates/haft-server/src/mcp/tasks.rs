@@ -1,6 +1,6 @@
 //! Tasks: calls that continue after the reply to their request. The client polls the state of a task, answers its
-//! questions, and can cancel it. In revisions without sessions, haft makes a call a task; in revision 2025-11-25, the
-//! client asks for it, and gets the questions while it waits for the result.
+//! questions, and can cancel it. In revisions without sessions, haft decides which calls become tasks. In revision
+//! 2025-11-25, the client asks for a task, and gets the questions while it waits for the result.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -20,7 +20,7 @@ use super::message::{GatewayError, INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPAB
 use super::object::RawObject;
 use super::questions::CallQuestion;
 
-/// The protocol extension that a client declares.
+/// The name of the protocol extension for tasks, which a client must declare.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// The time for which the server keeps a task, counted from its start. After this time, the server cancels a task that
@@ -31,10 +31,10 @@ const TASK_TTL: Duration = Duration::from_hours(1);
 /// suggested interval can fetch it.
 const TASK_TTL_MIN: Duration = Duration::from_secs(5);
 
-/// The interval in which haft looks for the result of a task that the client waits for.
+/// The interval at which haft checks whether a task has a result, while a client waits for it.
 pub(super) const RESULT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The key in the metadata of a result that names its task, in revision 2025-11-25.
+/// The key in the `_meta` of a result that contains the id of its task, in revision 2025-11-25.
 const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The poll interval that haft suggests to the client.
@@ -88,7 +88,7 @@ impl TaskOffer {
         if tool.identity().kind == ProviderKind::Agent {
             return Self::Optional;
         }
-        // Few tools declare task support, and every call of a tool comes here.
+        // Search the text before parsing it, because this runs for every call, and few tools declare task support.
         let raw = tool.definition().raw.as_ref().filter(|raw| raw.get().contains("taskSupport"));
         let read: Option<Definition> = raw.and_then(|raw| serde_json::from_str(raw.get()).ok());
         let support = read.and_then(|definition| definition.execution?.task_support);
@@ -101,8 +101,8 @@ impl TaskOffer {
 }
 
 /// The tasks of one principal, by id. All its clients with the same capabilities share them, so that a client can fetch
-/// a result after it has connected again. The ids are random: where the clients are not told apart, because the server
-/// requires no keys, only a client that received an id can use it.
+/// a result after it has connected again. The ids are random, because a server that requires no keys cannot tell its
+/// clients apart: only a client that received an id can use the task.
 #[derive(Debug, Default)]
 pub(super) struct TaskTable(Mutex<HashMap<String, GatewayTask>>);
 
@@ -113,8 +113,7 @@ struct GatewayTask {
     updated: SystemTime,
     ttl: Duration,
     until: Instant,
-    /// The names of all questions so far. A name is not used again: a late answer to one question must not approve
-    /// another one.
+    /// The names of all questions so far. A name is never reused: a late answer to one question must not approve another.
     used_names: HashSet<String>,
 }
 
@@ -132,8 +131,8 @@ impl TaskRequest {
     }
 }
 
-/// Ends the work of a task when the time of the task is over. Otherwise a client that disconnects would leave the work
-/// running although no request can fetch its result.
+/// Ends the work of a task when the task expires. Otherwise the work could continue after a client has disconnected,
+/// although no request can fetch its result.
 pub(super) async fn within_ttl(
     ttl: Duration,
     work: impl Future<Output = Result<String, GatewayError>>,
@@ -151,8 +150,8 @@ pub(super) enum AwaitedTask {
     Working,
 }
 
-/// A copy of a question of a task. The question itself stays with the task until it is answered, because the request
-/// that passes it to the client can be cancelled.
+/// A copy of a task's question. The task keeps the question until it is answered, because the request that passes the
+/// copy to the client can be cancelled.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TaskQuestion {
     pub(super) name: String,
@@ -223,7 +222,7 @@ impl TaskTable {
         json!({ "tasks": listed.into_iter().map(|(_, task)| task).collect::<Vec<_>>() }).to_string()
     }
 
-    /// Cancels a task of revision 2025-11-25. In this revision, a task that has ended is an error.
+    /// Cancels a task of revision 2025-11-25. In this revision, cancelling a task that has ended is an error.
     pub(super) fn core_cancel(&self, id: &str) -> Result<String, GatewayError> {
         self.with_task(id, |task| match task.state {
             TaskState::Working(_) | TaskState::InputRequired(..) => {
@@ -236,7 +235,7 @@ impl TaskTable {
         })
     }
 
-    /// Returns the result of a task, or the question that it waits for. The caller asks the client and calls again.
+    /// Returns the result of a task, or the question that it waits for. The caller must ask the client and call again.
     pub(super) fn awaited(&self, id: &str) -> Result<AwaitedTask, GatewayError> {
         self.with_task(id, |task| {
             Ok(match &task.state {
@@ -266,7 +265,7 @@ impl TaskTable {
 
     /// Delivers the reply of the client to one question. An error counts as a refusal to answer.
     pub(super) fn answer(&self, id: &str, name: &str, reply: Result<Box<RawValue>, String>) {
-        // The task may have ended in the meantime; its result shows this.
+        // Ignore the error: the task has expired in the meantime, and the client no longer finds it.
         let _ = self.with_task(id, |task| {
             task.close_question(name, reply.ok());
             Ok(())
@@ -318,7 +317,7 @@ impl TaskTable {
     }
 }
 
-/// The reply to a request that changes a task. The next state of the task shows the effect.
+/// The reply to a request that changes a task. The client sees the effect when it next polls the task.
 const ACKNOWLEDGED: &str = r#"{"resultType":"complete"}"#;
 
 impl GatewayTask {
@@ -336,7 +335,7 @@ impl GatewayTask {
         self.updated = SystemTime::now();
     }
 
-    /// Stores the result or the new questions of the call, if there are any.
+    /// Moves the result or new questions of the call into the state, if there are any.
     fn refresh(&mut self) {
         let (TaskState::Working(call) | TaskState::InputRequired(call, _)) = &mut self.state else { return };
         match call.result.try_recv() {
@@ -350,7 +349,7 @@ impl GatewayTask {
             self.used_names.insert(name.clone());
             asked.push((name, question));
         }
-        // The call does not wait for ever: after some time, it drops the receiver of the answer.
+        // Remove questions that the call no longer waits for: after a timeout, it drops the receiver of the answer.
         self.change_questions(|open| {
             open.retain(|(_, question)| !question.answer.is_closed());
             open.extend(asked);
@@ -368,7 +367,7 @@ impl GatewayTask {
             let Some(at) = open.iter().position(|(known, _)| known == name) else { return };
             let (_, question) = open.remove(at);
             if let Some(answer) = answer {
-                // The call may have ended in the meantime; the next state shows this.
+                // Ignore the error: the call has ended in the meantime, and the next poll shows its result.
                 let _ = question.answer.send(answer);
             }
         });
@@ -436,7 +435,7 @@ impl GatewayTask {
                 let asked = questions.iter().map(|(name, question)| (name.clone(), question.json()));
                 task["inputRequests"] = Value::Object(asked.collect::<Map<String, Value>>());
             }
-            // The text of the result is passed unchanged.
+            // Append the result as text, so that it stays unchanged.
             TaskState::Finished(Ok(result)) => {
                 let text = task.to_string();
                 return format!("{},\"result\":{result}}}", text.trim_end_matches('}'));
@@ -460,7 +459,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Adds the task to the metadata of its result. The rest of the result is passed unchanged.
+/// Adds the task id to the `_meta` of a result, and leaves the rest of the result unchanged.
 fn related(result: &str, id: &str) -> String {
     let Some(mut object) = RawObject::of(result) else { return result.to_owned() };
     let meta = object.get("_meta").and_then(|text| serde_json::from_str::<Value>(text).ok());

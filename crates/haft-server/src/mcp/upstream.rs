@@ -1,4 +1,5 @@
-//! The resources and prompts of upstream servers: merges them into lists, and passes requests on by name or URI.
+//! The resources and prompts of upstream servers: merges their lists, and forwards requests to the server that owns a
+//! name or URI.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +9,7 @@ use futures_util::future::join_all;
 use haft_core::event::CallProgress;
 use haft_core::sampling::OriginatingCall;
 use haft_engine::{Orchestrator, ToolFilter};
+use haft_runtime::definition_watch::DefinitionWatch;
 use haft_tools::mcp::{PassError, PassedMethod, PassedRequest, SupervisedServer};
 use serde::Deserialize;
 use serde_json::Value;
@@ -36,7 +38,7 @@ pub(super) struct UpstreamServers {
     pub(super) addresses: UpstreamAddresses,
 }
 
-/// The lists that are merged from the lists of all servers.
+/// The kinds of lists that haft merges from all servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum UpstreamList {
     Resources,
@@ -94,19 +96,26 @@ impl CachedLists {
 
 impl UpstreamServers {
     /// Returns the servers whose resources and prompts a client sees: the servers with a tool that the client may call.
-    /// A server without tools is included if the client may see all tools.
-    pub(super) fn offered(&self, orchestrator: &Orchestrator, selection: &ToolFilter) -> Vec<usize> {
+    /// A server without tools is included if the client may see all tools, and if no lock file excludes the server.
+    pub(super) fn offered(
+        &self,
+        orchestrator: &Orchestrator,
+        selection: &ToolFilter,
+        definitions: &DefinitionWatch,
+    ) -> Vec<usize> {
         let tools = orchestrator.active_tools(selection);
         let seen: HashSet<&str> = tools.iter().map(|tool| tool.entry.identity().namespace.as_str()).collect();
         let is_offered = |server: &SupervisedServer| {
             let has_no_tools = || server.status().listing.tools().is_empty();
-            seen.contains(server.namespace()) || (*selection == ToolFilter::All && has_no_tools())
+            let is_reviewed = || definitions.has_reviewed_server(server.namespace());
+            seen.contains(server.namespace())
+                || (*selection == ToolFilter::All && has_no_tools() && is_reviewed())
         };
         (0..self.servers.len()).filter(|position| is_offered(&self.servers[*position])).collect()
     }
 
-    /// Merges the lists of these servers. The list has no items of a server that fails or takes too long; such a server
-    /// announces a change when it is ready.
+    /// Merges the lists of these servers. Leaves out a server that fails or takes too long; it announces a change when it
+    /// is ready.
     pub(super) async fn list(
         &self,
         list: UpstreamList,
@@ -189,7 +198,7 @@ impl UpstreamServers {
             PassError::LoginRequired(_) => UpstreamRefusal::LoginRequired(unavailable(format!(
                 "the MCP server `{name}` requires a login"
             ))),
-            // The reason may contain a URL of the operator, so it is written only to the server log.
+            // The reason may contain a URL that only the operator may see, so do not send it to the client.
             PassError::Unavailable(_) => {
                 UpstreamRefusal::Other(unavailable(format!("the MCP server `{name}` is not available")))
             }

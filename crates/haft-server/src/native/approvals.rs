@@ -63,7 +63,8 @@ impl ApprovalObject {
             server_label: CALL_SERVER_LABEL.to_owned(),
             name: call.tool,
             arguments: Value::Object(call.arguments),
-            // Only rules of the operator require approval for such a call.
+            // Calls of MCP clients need approval only because of the operator's rules, so only a key with the scope may
+            // decide.
             needs_scope: true,
             since_ms: call.since_ms,
             expires_ms: expires_ms(call.since_ms, lifetime),
@@ -71,7 +72,8 @@ impl ApprovalObject {
     }
 }
 
-/// The decision about the call of an MCP client, whose result goes to this client.
+/// The reply to a decision about the call of an MCP client. The result of the call goes to the MCP client, not into
+/// this reply.
 #[derive(Debug, Serialize)]
 struct DecidedCall {
     id: String,
@@ -155,7 +157,8 @@ pub(super) async fn decide(
     responses::create_in_background(&state, &caller, body).await
 }
 
-/// Decides about the call of an MCP client. The same key may have made the call, so the scope is always required.
+/// Decides about the call of an MCP client. Always requires the scope, because the key of the caller may be the key
+/// that made the call.
 fn decide_call(
     state: &ServerState,
     caller: &Caller,

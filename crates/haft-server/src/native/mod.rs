@@ -39,7 +39,7 @@ struct NativeRoute {
     handler: fn() -> MethodRouter<Arc<ServerState>>,
 }
 
-/// The content of the reply of a route.
+/// The kind of reply that a route sends.
 enum NativeReply {
     Json(fn(&mut SchemaGenerator) -> Schema),
     /// A JSON object with the status 202: the work continues after the reply.

@@ -18,7 +18,7 @@ use crate::error::ApiError;
 use crate::responses::{self, RequestField, RunNarrowing, invalid};
 use crate::server::ServerState;
 
-/// The most tools that a request can list.
+/// The maximum number of tools that a request can list.
 const TOOLS_MAX: usize = 128;
 
 /// The longest timeout that a request can ask for, in seconds. The timeout of the agent also applies.
@@ -82,12 +82,13 @@ struct NewRun {
     turns_max: Option<u32>,
     usd_max: Option<f64>,
     timeout: Option<Duration>,
-    /// The fields of [`RESPONSE_FIELDS`], which the response checks.
+    /// The fields of [`RESPONSE_FIELDS`], which are checked when the response starts.
     others: Map<String, Value>,
 }
 
 impl NewRun {
-    /// Unknown fields are refused: a client that believes it set a limit must not start a run without it.
+    /// Reads and checks a body. Refuses unknown fields, because a client that misspells a limit must not start a run
+    /// without it.
     fn parse(mut body: Map<String, Value>) -> Result<Self, ApiError> {
         let others = RESPONSE_FIELDS.iter().filter_map(|name| body.remove_entry(*name)).collect();
         let mut take = |name: &'static str| RequestField::new(name, body.remove(name));
@@ -158,7 +159,8 @@ fn names(field: &RequestField) -> Result<Option<Vec<String>>, ApiError> {
     written.iter().map(name).collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-/// Returns a tool in the form of a response: a tool of a configured MCP server, or another tool of this server.
+/// Returns the entry for a tool in the `tools` of a response: a tool of a configured MCP server, or another tool of
+/// this server.
 fn response_tool(name: &str, config: &ResolvedConfig) -> Value {
     let of_server = name.split_once("__").filter(|(server, _)| config.mcp_servers.contains_key(*server));
     match of_server {

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{NativeReply, NativeRoute, ROUTES};
 
-/// The path of the API. Paths in the document are relative to it.
+/// The path prefix of the native API. Paths in the document are relative to it.
 const BASE: &str = "/api/v1";
 
 /// `GET /api/v1/openapi.json`: returns the `OpenAPI` document of the native API.

@@ -64,7 +64,8 @@ struct OutputLine {
     text: String,
 }
 
-/// `GET /api/v1/runs/{id}/outputs/{handle}`. The handle is the one that the model of the run got.
+/// `GET /api/v1/runs/{id}/outputs/{handle}`: returns a part of a stored output, or its matching lines. The model of the
+/// run got the handle in a tool result.
 pub(super) async fn get(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -80,7 +81,7 @@ pub(super) async fn get(
     let limits = state.runtime.config().tool_output.limits.clone();
     let unreadable = |error: StoreError| match error {
         StoreError::NotFound => missing(),
-        // The reason may contain a path of the server.
+        // The full error may contain a path of the server, which the client must not see.
         _ => ApiError::new(ApiErrorKind::ServerError, "the server cannot read the stored output"),
     };
     let store = FileOutputs::of(state.runtime.home()).open(&key, &limits).map_err(unreadable)?;
@@ -134,7 +135,7 @@ async fn read(
     Ok(OutputPart { from, to, is_end, text, lines: None })
 }
 
-/// Reads chunk by chunk up to the end of the output, or up to a limit of the search.
+/// Reads the output in chunks, up to its end or up to one of the search limits.
 async fn search(
     store: &dyn OutputStore,
     handle: &Handle,

@@ -106,7 +106,7 @@ pub(super) async fn get(
     Ok(Json(object(&state, &caller, run)))
 }
 
-/// `POST /api/v1/runs/{id}/cancel`. The end of the run is recorded when the reply arrives.
+/// `POST /api/v1/runs/{id}/cancel`: cancels a run. Replies after the end of the run is recorded.
 pub(super) async fn cancel(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -115,7 +115,7 @@ pub(super) async fn cancel(
     let run = find(&state, &caller, &id).await?;
     if let Ok(handle) = state.runtime.attach_for(&caller.principal, run.id) {
         handle.cancel();
-        // A run with an internal error has stopped too.
+        // Ignore the error: a run that failed with an internal error has stopped too.
         let _ = handle.stopped().await;
     }
     let waiting = state.pending_approvals.of_run(&caller.principal, &id);
@@ -187,13 +187,13 @@ impl RunEventSource {
     }
 }
 
-/// Returns the event in the form of server-sent events. `id` is the number with which a client continues.
+/// Returns the event as a block of server-sent events. `id` is the event number from which a client can continue.
 fn block(event: &EventEnvelope) -> String {
     let data = serde_json::to_string(event).unwrap_or_default();
     format!("id: {}\ndata: {data}\n\n", event.seq)
 }
 
-/// Tells the client that the stream ends too early.
+/// Returns an error event that tells the client that the stream ends too early.
 fn error_block(next: u64) -> String {
     let message = format!("the server cannot read the events starting at number {next}");
     let error = json!({"error": {"type": "server_error", "message": message}});
@@ -226,11 +226,11 @@ async fn listed(state: &ServerState, caller: &Caller, page: RunListPage) -> Resu
     listed.map_err(|_| unreadable())
 }
 
-/// Returns the object of a run that a request started.
+/// Returns the API object of a run that a request has started.
 pub(super) async fn started(state: &ServerState, caller: &Caller, started: BackgroundRun) -> RunObject {
     let BackgroundRun { run, response, model } = started;
     let listed = find(state, caller, &run).await.ok().unwrap_or_else(|| ListedRun {
-        // The operator has turned off the storage of sessions, or the run has just been removed.
+        // The run is not stored: the operator has turned off the storage of sessions, or the run has just been removed.
         id: Uuid::parse_str(&run).map_or(SessionId(0), |id| SessionId(id.as_u128())),
         title: String::new(),
         agent: model,

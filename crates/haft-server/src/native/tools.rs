@@ -87,7 +87,7 @@ pub(crate) struct GroupList {
     data: Vec<GroupObject>,
 }
 
-/// The body of a switch.
+/// The body of a request that turns a tool or a group on or off.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only its schema is used; the body is read field by field")]
 pub(crate) struct SwitchBody {
@@ -210,7 +210,7 @@ async fn switch(
     Ok(())
 }
 
-/// Reads `{"active": BOOLEAN}`. Other fields are refused, because no request may carry further settings of a tool.
+/// Reads `{"active": BOOLEAN}`. Refuses other fields, because a request can change no other setting of a tool.
 fn position(body: &Map<String, Value>) -> Result<SwitchPosition, ApiError> {
     if let Some(unknown) = body.keys().find(|key| *key != "active") {
         return Err(invalid(
@@ -229,7 +229,7 @@ fn position(body: &Map<String, Value>) -> Result<SwitchPosition, ApiError> {
 async fn inventory(state: &ServerState, caller: &Caller) -> Result<Arc<ToolInventory>, ApiError> {
     let workspace = responses::listing_workspace(state, &caller.principal)?;
     let inventory = state.runtime.tool_inventory(&caller.principal, &workspace).await;
-    // The reason may contain a path of the server.
+    // The error may contain a path of the server, which the client must not see.
     inventory.map_err(|_| ApiError::new(ApiErrorKind::ServerError, "the server cannot list its tools"))
 }
 
@@ -258,7 +258,7 @@ async fn is_turned_off(state: &ServerState, name: &str) -> Result<bool, ApiError
     Ok(state.switchboard.stored().await?.tools.iter().any(|tool| tool.name == name))
 }
 
-/// Selects how much of a definition an object contains.
+/// Selects how much of a tool's definition a [`ToolObject`] contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ToolDetail {
     /// The object has no schemas, which are the largest part of a definition.
@@ -321,7 +321,7 @@ fn group_inactivity(state: &ServerState, group: &GroupName) -> Option<String> {
     state.runtime.switches().current().groups.get(group).cloned().or_else(by_config)
 }
 
-/// Returns true for the group of a configured server, whose tools may not be known yet.
+/// Returns true if the group consists of the tools of a configured server. They may not be known yet.
 fn is_server(config: &ResolvedConfig, group: &GroupName) -> bool {
     config.mcp_servers.keys().any(|name| Namespace::sanitize(name).as_str() == group.as_str())
 }

@@ -5,10 +5,12 @@
 //! therefore cannot change the arguments of an approved call.
 
 use std::collections::HashMap;
+use std::future::ready;
 use std::io;
 use std::sync::Arc;
 
-use haft_core::approval::ApprovalId;
+use futures_util::future::BoxFuture;
+use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver};
 use haft_core::conversation::Role;
 use haft_core::position::SessionId;
 use haft_core::run::caller_approvals::ApproverAuthority;
@@ -40,12 +42,13 @@ use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::pending_approvals::is_expired;
 use crate::server::ServerState;
+use crate::settings::AuthMode;
 use crate::used_approvals::{ApprovalUse, UseRefusal};
 
 /// The prefix of the ids of approval requests.
 pub(crate) const ITEM_PREFIX: &str = "mcpr";
 
-/// The client's answers, by the ids of the approvals in the run.
+/// The client's answers, by approval id.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ApprovalAnswers {
     given: HashMap<ApprovalId, ClientDecision>,
@@ -68,7 +71,7 @@ impl ApprovalAnswers {
         Some(if answer.arguments == pending.arguments { answer.decision } else { ApprovalDecision::Deny })
     }
 
-    /// Returns the answers in the form of the store, for a run that waits for further answers.
+    /// Returns the answers as records to store, for a run that waits for further answers.
     pub(crate) fn stored(&self) -> Vec<WaitingApproval> {
         let stored = |(id, answer): (&ApprovalId, &ClientDecision)| WaitingApproval {
             item: answer.item.clone(),
@@ -81,12 +84,12 @@ impl ApprovalAnswers {
         self.given.iter().map(stored).collect()
     }
 
-    /// Returns all requests in the form of the store, for a run that has not used the answers yet.
+    /// Returns the answered and the open requests as records to store, for a run that has not used the answers yet.
     pub(crate) fn unused(&self) -> Vec<WaitingApproval> {
         self.stored().into_iter().chain(self.open.values().cloned()).collect()
     }
 
-    /// Returns the answers of a response that another process began; `None` if it does not answer any requests.
+    /// Returns the answers that a response of an earlier process has received; `None` if there are none.
     pub(crate) fn of_unfinished(record: &ResponseRecord, caller: &Caller) -> Option<Self> {
         matched(&record.approvals, &[], caller).ok().filter(|answers| !answers.given.is_empty())
     }
@@ -96,12 +99,13 @@ impl ApprovalAnswers {
         !self.open.is_empty()
     }
 
-    /// Returns true if the client may still answer about a waiting call.
+    /// Returns true if the client was asked about a call and has not answered yet.
     pub(crate) fn is_open(&self, pending: &PendingApproval) -> bool {
         self.open.contains_key(&pending.id)
     }
 
-    /// Returns the items of the approval requests by their approval ids, so that the items of the calls can name them.
+    /// Returns the item ids of the answered approval requests, by approval id. The items of the calls refer to these
+    /// ids.
     pub(crate) fn items(&self) -> HashMap<ApprovalId, String> {
         self.given.iter().map(|(id, answer)| (*id, answer.item.clone())).collect()
     }
@@ -117,24 +121,46 @@ pub(crate) struct ContinuedRun {
     /// The number of the first event that belongs to the new response.
     pub(crate) first_event: EventSeq,
     pub(crate) workspace: Option<ResponseWorkspace>,
-    /// The conversation that the response before belongs to.
+    /// The id of the conversation that the previous response belongs to.
     pub(crate) conversation: Option<String>,
 }
 
-/// Returns the hooks of a run for this caller.
-pub(crate) fn hooks(caller: &Caller, sessions: SessionStorage) -> RunHooks {
-    let has_scope = caller.require(KeyScope::Approvals).is_ok();
-    RunHooks {
-        approvals: match sessions {
-            SessionStorage::Stores | SessionStorage::Memory => AnswerSource::ThroughHandle,
-            // Without a journal, the client cannot continue the run later.
-            SessionStorage::None => AnswerSource::Denied,
-        },
-        authority: if has_scope { ApproverAuthority::AllCalls } else { ApproverAuthority::CallersOwn },
-        elicitations: AnswerSource::Denied,
-        sessions,
-        ..RunHooks::default()
+/// Denies every call that needs approval. A server without API keys cannot tell its user from another local program,
+/// such as an MCP server whose own call waits.
+struct KeylessApprover;
+
+impl Approver for KeylessApprover {
+    fn name(&self) -> &'static str {
+        "no-keys"
     }
+
+    fn ask<'a>(&'a self, _: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
+        Box::pin(ready(ApprovalAnswer::Unanswered(NEEDS_KEYS)))
+    }
+}
+
+const NEEDS_KEYS: &str = "a server without API keys denies calls that need approval; the operator can start it with \
+    API keys, or the client can set `require_approval` to `never` if the operator's rules allow the call";
+
+/// Returns the hooks of a run for this caller.
+pub(crate) fn hooks(state: &ServerState, caller: &Caller, sessions: SessionStorage) -> RunHooks {
+    let has_scope = caller.require(KeyScope::Approvals).is_ok();
+    let (approvals, authority) = match (state.settings.auth, sessions) {
+        // The approver gets every call, so that each denied call has its reason.
+        (AuthMode::NoAuth, _) => {
+            let approver: Arc<dyn Approver> = Arc::new(KeylessApprover);
+            (AnswerSource::By(approver), ApproverAuthority::AllCalls)
+        }
+        (AuthMode::Keys, SessionStorage::Stores | SessionStorage::Memory) if has_scope => {
+            (AnswerSource::ThroughHandle, ApproverAuthority::AllCalls)
+        }
+        (AuthMode::Keys, SessionStorage::Stores | SessionStorage::Memory) => {
+            (AnswerSource::ThroughHandle, ApproverAuthority::CallersOwn)
+        }
+        // Without a journal, the client cannot continue the run later.
+        (AuthMode::Keys, SessionStorage::None) => (AnswerSource::Denied, ApproverAuthority::CallersOwn),
+    };
+    RunHooks { approvals, authority, elicitations: AnswerSource::Denied, sessions, ..RunHooks::default() }
 }
 
 /// Returns the answers in a request: the id of each approval request, with the decision. The request must contain no
@@ -161,7 +187,8 @@ pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<GivenAnswer<'_>>, A
             | InputItem::Finished { .. }
             | InputItem::Compaction(_)
             | InputItem::Sealed(_)
-            | InputItem::Dropped => found.clear(),
+            | InputItem::Dropped
+            | InputItem::Skipped(_) => found.clear(),
             InputItem::Message { .. } | InputItem::Output { .. } | InputItem::Reference(_) => {
                 let message = "the `mcp_approval_response` items must be the last items of `input`";
                 return Err(invalid(format!("input[{at}]"), message));
@@ -171,7 +198,7 @@ pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<GivenAnswer<'_>>, A
     Ok(found)
 }
 
-/// Returns the id of the response that an approval request belongs to. The id of the request contains it.
+/// Returns the id of the response that an approval request belongs to. It is a part of the request's id.
 pub(crate) fn response_of(item: &str) -> Option<String> {
     let rest = item.strip_prefix(ITEM_PREFIX)?.strip_prefix('_')?;
     let is_hex = rest.len() == 36 && rest.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -186,6 +213,7 @@ pub(crate) async fn resume(
     given: &[GivenAnswer<'_>],
     last: Option<&LastResponse>,
 ) -> Result<ContinuedRun, ApiError> {
+    check_accepted(state, given)?;
     let waiting = waiting_response(state, caller, request, given, last).await?;
     check_unchanged(request, &waiting.items)?;
     let answers = matched(&waiting.approvals, given, caller)?;
@@ -208,6 +236,21 @@ pub(crate) async fn resume(
     Ok(ContinuedRun { handle, answers, first_event, workspace, conversation })
 }
 
+/// Refuses approval answers if the server has no API keys. Its own runs never ask, but an earlier process with keys may
+/// have stored approval requests.
+fn check_accepted(state: &ServerState, given: &[GivenAnswer<'_>]) -> Result<(), ApiError> {
+    match state.settings.auth {
+        AuthMode::Keys => Ok(()),
+        AuthMode::NoAuth => {
+            let at = given.first().map_or(0, |(at, ..)| *at);
+            let message = "a server without API keys accepts no answers to approval requests, because every program \
+                           on its machine could send them";
+            let error = ApiError::new(ApiErrorKind::Forbidden, message).with_code("approvals_need_keys");
+            Err(ApiError { param: Some(format!("input[{at}]")), ..error })
+        }
+    }
+}
+
 async fn resume_stored(
     state: &ServerState,
     caller: &Caller,
@@ -219,7 +262,8 @@ async fn resume_stored(
     let spec =
         state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
-    let hooks = RunHooks { trace_parent: request.trace.clone(), ..hooks(caller, SessionStorage::Stores) };
+    let hooks =
+        RunHooks { trace_parent: request.trace.clone(), ..hooks(state, caller, SessionStorage::Stores) };
     let resumed = state.runtime.resume_with(session, spec, None, secrets, hooks).await;
     resumed.map_err(|error| match &error {
         // Another process holds the session for a short time, for example a deletion of the principal's data.
@@ -236,7 +280,7 @@ async fn resume_stored(
 /// The seconds after which a client may try again if another process uses the run.
 const BUSY_RETRY_S: u64 = 1;
 
-/// Resumes a run that the client has kept for the server.
+/// Resumes an unstored run, which the client has sent back in an encrypted item.
 async fn resume_whole(
     state: &ServerState,
     caller: &Caller,
@@ -251,7 +295,8 @@ async fn resume_whole(
     let spec = state.runtime.suspended_spec(&caller.principal, &run).map_err(|error| refused(&error))?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
     let usage = use_approvals(state, answers).await?;
-    let hooks = RunHooks { trace_parent: request.trace.clone(), ..hooks(caller, SessionStorage::Memory) };
+    let hooks =
+        RunHooks { trace_parent: request.trace.clone(), ..hooks(state, caller, SessionStorage::Memory) };
     let resumed = state.runtime.resume_suspended(run, spec, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
     if answers.is_partial() {
@@ -368,7 +413,7 @@ fn check_unchanged(request: &CreateRequest, items: &[Value]) -> Result<(), ApiEr
     Ok(())
 }
 
-/// Returns the JSON in a string, because a client may write the same arguments with other spaces.
+/// Parses the JSON in a string, because a client may write the same arguments with other white space.
 fn parsed(value: &Value) -> Value {
     let json = value.as_str().and_then(|text| serde_json::from_str(text).ok());
     json.unwrap_or_else(|| value.clone())
@@ -382,8 +427,8 @@ fn not_found(at: usize, item: &str) -> ApiError {
     invalid(format!("input[{at}].approval_request_id"), message).with_code("approval_request_not_found")
 }
 
-/// Matches the waiting approvals with their answers, including answers in earlier requests. If there are two answers,
-/// the first one is used.
+/// Matches the waiting approvals with their answers, including answers from earlier requests. If an approval has two
+/// answers, uses the first one.
 fn matched(
     approvals: &[WaitingApproval],
     given: &[GivenAnswer<'_>],

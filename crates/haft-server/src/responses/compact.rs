@@ -6,22 +6,24 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
 use haft_core::compaction::size::conversation_tokens;
 use haft_core::conversation::{Conversation, Message};
 use haft_core::model_reply::TokenUsage;
 use haft_core::stored::StoredMessage;
 use haft_engine::compact::CompactError;
 use haft_runtime::runtime::CompactFailure;
+use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::field::invalid;
 use super::object::usage_object;
 use super::request::CreateRequest;
-use super::{new_id, opening, request, sealed_text, spec, workspace};
+use super::{new_id, opening, request, sealed_text, spec, trace_context, warnings_header, workspace};
 use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
 use crate::error::{ApiError, ApiErrorKind};
-use crate::server::ServerState;
+use crate::server::{ActiveWork, ServerState};
 
 /// A compacted conversation, both decrypted and encrypted.
 pub(super) struct SealedConversation {
@@ -35,21 +37,26 @@ pub(super) struct SealedConversation {
 pub(crate) async fn compact(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
+    headers: HeaderMap,
     JsonObject(body): JsonObject,
-) -> Result<Json<Value>, ApiError> {
-    let request = request::parse(body)?;
+) -> Result<Response, ApiError> {
+    let request = CreateRequest { trace: trace_context(&headers), ..request::parse(body)? };
     if request.model.is_none() {
         // The specification requires the field here, even if the server has a default model.
         return Err(invalid("model", "`model` is missing; name the model that writes the summary"));
     }
     state.unknown_fields.note(&request.unknown_fields);
+    let _active = ActiveWork::admit(&state)?;
     let messages = opening(&state, &caller, &request, None).await?.messages;
     let sealed = compacted(&state, &caller, &request, messages).await?;
     let id = new_id().simple().to_string();
-    Ok(Json(json!({
+    let mut reply = Json(json!({
         "id": format!("resp_{id}"), "object": "response.compaction", "created_at": now_ms() / 1000,
         "output": [item(&format!("cmp_{id}0000"), &sealed.encrypted)], "usage": usage_object(sealed.usage.unwrap_or_default().into()),
-    })))
+    }))
+    .into_response();
+    warnings_header::add(&mut reply, &request.warnings.join("; "));
+    Ok(reply)
 }
 
 /// Compacts the conversation of a response if the conversation is larger than the threshold in the request. Returns
@@ -85,7 +92,7 @@ async fn compacted(
     let target = spec::check(state, caller, request)?;
     let workspace = workspace::of_principal(state, &caller.principal)?;
     let spec = spec::build(&target, caller, request, workspace, messages.clone())?;
-    let (messages, usage) = match state.runtime.compact(spec).await {
+    let (messages, usage) = match state.runtime.compact(spec, request.trace.clone()).await {
         Ok(compacted) => {
             let messages = compacted.conversation.messages().iter();
             (messages.map(|message| Message::clone(message)).collect(), compacted.usage)

@@ -1,5 +1,5 @@
-//! Requests whose connections were cut. The official clients send such a request again on their own, and the tools of
-//! the first attempt must not run a second time.
+//! Remembers requests whose connections were cut. The official clients retry such a request automatically, and the
+//! tools of the first attempt must not run a second time.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ const END_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(crate) struct CutRequests(Mutex<VecDeque<CutRequest>>);
 
-/// The data in which a retry agrees with its first attempt.
+/// The values that are equal in a retry and in its first attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestIdentity {
     pub(crate) principal: Principal,
@@ -45,7 +45,7 @@ struct CutRequest {
     tool_began: watch::Receiver<Option<bool>>,
 }
 
-/// Receives the outcome of a cut request, after its run has ended.
+/// The sender for the outcome of a cut request, which is known when its run has ended.
 #[derive(Debug)]
 pub(crate) struct CutOutcome(watch::Sender<Option<bool>>);
 
@@ -104,7 +104,7 @@ fn refusal(response: &str) -> ApiError {
     ApiError::new(ApiErrorKind::Conflict, message).with_code("retry_repeats_tools").not_retryable()
 }
 
-/// Returns how many times the client has already sent the request; `None` if the client does not count.
+/// Returns the number of earlier attempts of the request; `None` if the client does not count them.
 pub(crate) fn retry_count(headers: &HeaderMap) -> Option<u32> {
     headers.get(RETRY_COUNT_HEADER)?.to_str().ok()?.parse().ok()
 }

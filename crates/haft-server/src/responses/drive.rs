@@ -1,4 +1,4 @@
-//! A response in progress: drives its run, and folds the run's events into the response.
+//! A response in progress: drives its run, and converts the run's events into items and stream events.
 
 use std::collections::HashSet;
 use std::io;
@@ -33,8 +33,8 @@ use crate::server::{ActiveWork, ServerState};
 use crate::storage_limits::RETRY_AFTER_S;
 use crate::store_errors::StoreKind;
 
-/// The maximum size of a response that is written without another thread. The kernel only copies so few bytes into its
-/// cache, like the lines of a journal, and the switch to another thread and back would cost more.
+/// The maximum size of a response that is written on the current thread. For so few bytes, the kernel only copies them
+/// into its cache, and a switch to another thread would take longer than the write.
 const INLINE_WRITE_BYTES_MAX: usize = 64 << 10;
 
 /// The time before the server first tries again to store the end of a background response. Each further pause is twice
@@ -49,7 +49,7 @@ pub(crate) struct ActiveResponse {
     handle: RunHandle,
     events: RunEvents,
     fold: ResponseFold,
-    /// Resolves when the run waits for the client; `None` after the run was stopped for this.
+    /// Resolves when the run waits for the client; `None` after the run was stopped because it waits.
     parking: Option<BoxFuture<'static, ParkReason>>,
     /// The answers to the approval requests of the previous response; `None` for a new run.
     answers: Option<ApprovalAnswers>,
@@ -64,7 +64,7 @@ pub(crate) struct ActiveResponse {
     /// All events so far, if readers may connect later.
     replayable: Vec<EventBlock>,
     progress: ResponseProgress,
-    /// `None` for a run that cannot use files.
+    /// The workspace; `None` for a run that cannot use files.
     workspace: Option<WatchedWorkspace>,
     /// The workspace that the conversation already has, even if this run does not use it.
     known_workspace: Option<String>,
@@ -78,7 +78,7 @@ pub(crate) struct ResponseRun {
     pub(crate) answers: Option<ApprovalAnswers>,
     /// The number of the first event that belongs to the response.
     pub(crate) first_event: EventSeq,
-    /// `None` for a run that cannot use files.
+    /// The workspace; `None` for a run that cannot use files.
     pub(crate) workspace: Option<ResponseWorkspace>,
     /// The name of the workspace that the conversation already has. The run need not use it.
     pub(crate) known_workspace: Option<String>,
@@ -174,19 +174,14 @@ const NOT_IN_CONVERSATION: &str =
     "the server could not add this response to its conversation, so `conversation` is null";
 
 impl ActiveResponse {
-    pub(crate) fn new(
-        state: Arc<ServerState>,
-        run: ResponseRun,
-        fold: ResponseFold,
-        kept: KeptResponse,
-    ) -> Self {
+    pub(crate) fn new(active: ActiveWork, run: ResponseRun, fold: ResponseFold, kept: KeptResponse) -> Self {
         let ResponseRun { handle, answers, first_event, workspace, known_workspace } = run;
         let watched = workspace.map(|workspace| workspace.watch(handle.clone()));
         Self {
             events: handle.events(first_event),
             parking: Some(parking(handle.clone())),
-            _active: ActiveWork::begin(&state),
-            state,
+            state: Arc::clone(active.state()),
+            _active: active,
             handle,
             fold,
             answers,
@@ -378,7 +373,8 @@ impl ActiveResponse {
             biased;
             event = events.next() => match event {
                 Some(Ok(event)) => ResponseStep::Event(event),
-                // This reader was too slow and has lost text; the final object of the run is still complete.
+                // The channel has dropped events, because this response read them too slowly. The final object of the
+                // run is still complete.
                 Some(Err(_)) => ResponseStep::Gap,
                 None => ResponseStep::Ended,
             },
@@ -391,7 +387,7 @@ impl ActiveResponse {
         step
     }
 
-    /// Waits until the events are stored. A client must not see an event that the next process would not repeat after a
+    /// Waits until the events are stored. A client must not see an event that the next process could not repeat after a
     /// crash.
     async fn make_replayable(&mut self) {
         if self.kept.storage == ResponseStorage::StoredForReplay {
@@ -515,8 +511,8 @@ impl ActiveResponse {
         self.store_ended(end, events).await
     }
 
-    /// Makes the final object and stores it. Corrects the object if some of it could not be stored, because a client
-    /// relies on its fields `store` and `conversation`.
+    /// Builds the final object and stores it. If a part could not be stored, corrects the fields `store` and
+    /// `conversation` of the object, because clients rely on them.
     async fn store_ended(
         &mut self,
         end: ResponseEnd,
@@ -579,7 +575,7 @@ impl ActiveResponse {
         }
     }
 
-    /// Replaces the stored response, if there is one, by the corrected one.
+    /// Replaces the stored response, if there is one, with the corrected response.
     async fn store_correction(&mut self, response: &Value, events: &[StreamEvent]) {
         if response["store"] == false {
             return;
@@ -628,13 +624,14 @@ impl ActiveResponse {
             is_announced: false,
         };
         let (state, added) = (Arc::clone(&self.state), record.clone());
-        // A record that is not stored is lost at a restart. The response then still checks the age of its requests.
+        // A record that could not be stored is lost at a restart. The expiry of its requests is then checked only when
+        // the client answers.
         let added = tokio::task::spawn_blocking(move || state.pending_approvals.add(added));
         if let Err(error) = written(added).await {
             self.state.store_errors.note(StoreKind::Approvals, &error);
         }
         if self.handle.is_cancelled() {
-            // The run was cancelled after it was suspended, when no record named it yet.
+            // The run was cancelled after its suspension, before this record existed, so end it now.
             if let Some(record) = self.state.pending_approvals.take(&record.response) {
                 // Box the future, because each of the futures around it would otherwise have its size.
                 Box::pin(pending_approvals::end(&self.state, &record, "cancelled")).await;

@@ -6,10 +6,11 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fold::StreamEvent;
+use super::fold::{self, StreamEvent};
+use super::request::DeltaPadding;
 
-/// One event as a block of server-sent events. Clones share the text, so 10,000 readers of a response take the memory
-/// and the encoding of one.
+/// One event as a block of server-sent events. Clones share the text, so the event is encoded and kept in memory only
+/// once, even for 10,000 readers of a response.
 #[derive(Debug, Clone)]
 pub(crate) struct EventBlock(Bytes);
 
@@ -54,6 +55,15 @@ impl EventBlock {
         serde_json::from_str(self.parts().1).unwrap_or_default()
     }
 
+    /// Returns the same event with or without padding.
+    pub(crate) fn with_padding(self, padding: DeltaPadding) -> Self {
+        if fold::can_be_padded(self.kind()) {
+            Self::of(&StreamEvent::of_data(fold::repadded(self.data(), padding)))
+        } else {
+            self
+        }
+    }
+
     fn parts(&self) -> (&str, &str) {
         let text = std::str::from_utf8(&self.0).unwrap_or_default();
         text.strip_prefix(NAME).and_then(|text| text.split_once(DATA)).unwrap_or_default()
@@ -72,5 +82,17 @@ mod tests {
         let block = EventBlock::of(&StreamEvent::of_data(data.clone()));
         assert_eq!((block.kind(), block.data()), ("error", data));
         assert_eq!(EventBlock::of_stored(block.data_text()).bytes(), block.bytes());
+    }
+
+    #[test]
+    fn padding_of_a_delta_is_added_and_removed() {
+        let event = |data: Value| EventBlock::of(&StreamEvent::of_data(data));
+        let plain = json!({"type": "response.output_text.delta", "delta": "Hello."});
+        let padded = event(plain.clone()).with_padding(DeltaPadding::On);
+        assert_eq!(padded.data()["obfuscation"], "x".repeat(26));
+        assert_eq!(padded.clone().with_padding(DeltaPadding::On).data(), padded.data());
+        assert_eq!(padded.with_padding(DeltaPadding::Off).data(), plain);
+        let other = json!({"type": "response.mcp_call_arguments.delta", "delta": "{}"});
+        assert_eq!(event(other.clone()).with_padding(DeltaPadding::On).data(), other);
     }
 }

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use haft_core::approval::ApprovalId;
-use haft_core::event_log::{EventEnvelope, LogEvent, LogUsage};
+use haft_core::event_log::{EventEnvelope, LogCitation, LogEvent, LogUsage};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::result::ToolErrorKind;
 use haft_core::tool::{CallId, ToolCall};
@@ -19,7 +19,9 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::approvals::ITEM_PREFIX;
+use super::mcp_error;
 use super::object::{OwnEvents, ResponseEnd, ResponseHead, usage_object};
+use super::open_text::{OpenText, PartChange, TextKind, annotation};
 use super::request::{DeltaPadding, TurnSealing};
 use super::sealed_run;
 use super::tool_origin::McpOrigin;
@@ -70,6 +72,8 @@ pub(crate) struct ResponseFold {
     usage: Option<LogUsage>,
     /// The text of the last message.
     last_text: String,
+    /// The length of the model's text in this turn, in characters. Citations count their positions in this text.
+    turn_chars: u64,
     tool_began: bool,
     /// The position of the item for the encrypted turn, until the item is complete.
     unsealed: Option<usize>,
@@ -122,16 +126,15 @@ struct RunningToolCall {
     progress_events: u32,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum TextKind {
-    Message,
-    Reasoning,
-}
-
-#[derive(Debug)]
-struct OpenText {
-    kind: TextKind,
-    text: String,
+/// The end of a call that the server ran.
+#[derive(Debug, Clone, Copy)]
+enum CallOutcome<'a> {
+    Output(&'a str),
+    /// `kind` is the name of a [`ToolErrorKind`]; `None` if the call has no result.
+    Failed {
+        kind: Option<&'a str>,
+        text: &'a str,
+    },
 }
 
 impl ResponseFold {
@@ -145,13 +148,14 @@ impl ResponseFold {
             running: HashMap::new(),
             stream: FoldedStream::default(),
             last_text: String::new(),
+            turn_chars: 0,
             tool_began: false,
             unsealed: None,
             is_restarted: false,
         }
     }
 
-    /// Stops making events, for a response of which only the final object is needed.
+    /// Turns off stream events, for a response whose client gets only the final object.
     pub(crate) fn without_events(&mut self) {
         self.stream.is_silent = true;
     }
@@ -160,7 +164,7 @@ impl ResponseFold {
         &self.head
     }
 
-    /// Returns true if a tool of the server has begun, because a repeated request could then repeat its effect.
+    /// Returns true if a tool of the server has begun. A repeated request could then repeat the effect of the tool.
     pub(crate) fn tool_began(&self) -> bool {
         self.tool_began
     }
@@ -192,7 +196,7 @@ impl ResponseFold {
         self.take_events()
     }
 
-    /// Adds an item for encrypted content, unless the output has one.
+    /// Adds an item for the encrypted content, unless the output already has one.
     fn add_unsealed(&mut self) {
         if self.unsealed.is_none() {
             let index = self.output.len();
@@ -201,7 +205,7 @@ impl ResponseFold {
         }
     }
 
-    /// Fills the item of the encrypted turn.
+    /// Completes the item for encrypted content.
     pub(crate) fn seal(&mut self, encrypted: &str) -> Vec<StreamEvent> {
         let Some(index) = self.unsealed.take() else { return Vec::new() };
         let item = self.head.sealed_item(index, Some(encrypted));
@@ -235,10 +239,15 @@ impl ResponseFold {
 
     fn apply_own(&mut self, envelope: &EventEnvelope) {
         match &envelope.event.kind {
-            LogEvent::TextDelta { text } => self.delta(TextKind::Message, text),
+            LogEvent::TextDelta { text } => {
+                self.delta(TextKind::Message, text);
+                self.turn_chars += text.chars().count() as u64;
+            }
+            LogEvent::RefusalDelta { text } => self.delta(TextKind::Refusal, text),
             LogEvent::ReasoningDelta { text } => self.delta(TextKind::Reasoning, text),
-            LogEvent::TurnStarted if std::mem::take(&mut self.is_restarted) => {}
-            LogEvent::TurnStarted => self.close_text("completed"),
+            LogEvent::ReasoningSummaryDelta { part, text } => self.delta(TextKind::Summary(*part), text),
+            LogEvent::Citations { citations } => self.cite(citations),
+            LogEvent::TurnStarted => self.begin_turn(),
             LogEvent::RunStarted { .. } => self.restart(),
             LogEvent::ToolCall { id, tool, arguments } => self.request_call(envelope, id, tool, arguments),
             LogEvent::ToolStarted { id, .. } => {
@@ -250,9 +259,17 @@ impl ResponseFold {
             {
                 self.requested.remove(id);
             }
-            LogEvent::ToolResult { id, is_error, text, .. } => {
+            LogEvent::ToolResult { id, is_error, error_kind, text, .. } => {
                 self.begin_call(id);
-                self.end_call(id, *is_error, text);
+                let text = without_delimiters(text);
+                self.end_call(
+                    id,
+                    if *is_error {
+                        CallOutcome::Failed { kind: error_kind.as_deref(), text }
+                    } else {
+                        CallOutcome::Output(text)
+                    },
+                );
             }
             LogEvent::ToolProgress { id, text } => self.report_progress(id, text),
             LogEvent::ModelFinished { .. }
@@ -265,6 +282,14 @@ impl ResponseFold {
         }
     }
 
+    /// Completes the text of the turn before. A repeated turn continues the text that it interrupted.
+    fn begin_turn(&mut self) {
+        self.turn_chars = 0;
+        if !std::mem::take(&mut self.is_restarted) {
+            self.close_text("completed");
+        }
+    }
+
     fn take_events(&mut self) -> Vec<StreamEvent> {
         std::mem::take(&mut self.stream.events)
     }
@@ -273,12 +298,12 @@ impl ResponseFold {
     /// repeated text, because a client may have seen the item.
     fn restart(&mut self) {
         if let Some(open) = &mut self.open {
-            open.text.clear();
+            open.clear();
             self.is_restarted = true;
         }
     }
 
-    /// Adds items for the calls that the client must approve. Returns the calls in the form of the store.
+    /// Adds items for the calls that the client must approve. Returns the calls as records to store.
     pub(crate) fn approval_requests(
         &mut self,
         pending: &[PendingApproval],
@@ -352,9 +377,10 @@ impl ResponseFold {
         // If the run ended early, calls may have no result.
         let left: Vec<String> = self.running.keys().cloned().collect();
         for id in left {
-            self.end_call(&id, true, "the response ended before this call finished");
+            let text = "the response ended before this call finished";
+            self.end_call(&id, CallOutcome::Failed { kind: None, text });
         }
-        // An answer that the model gave through a tool was not streamed as text.
+        // An answer that the model gave through a tool was not streamed as text, so add it as a message.
         if let Some(answer) = end.answer.as_ref().filter(|answer| !is_same_answer(answer, &self.last_text)) {
             self.delta(TextKind::Message, answer);
             self.close_text("completed");
@@ -369,10 +395,12 @@ impl ResponseFold {
         if let Some(error) = &end.error {
             // Send both forms in one object: the specification nests the error, and the SDK types expect flat fields.
             self.stream.push("error", || {
-                json!({
-                    "code": error.code, "message": error.message, "param": null,
-                    "error": {"type": error.kind, "code": error.code, "message": error.message, "param": null},
-                })
+                let (code, message) = (error.code, &error.message);
+                let mut nested = json!({"type": error.kind, "code": code, "message": message, "param": null});
+                if let Some(seconds) = error.retry_after_s {
+                    nested["headers"] = json!({"retry-after": seconds.to_string()});
+                }
+                json!({"code": code, "message": message, "param": null, "error": nested})
             });
         }
         let kind = match end.status {
@@ -386,64 +414,78 @@ impl ResponseFold {
     }
 
     fn delta(&mut self, kind: TextKind, text: &str) {
-        if self.open.as_ref().is_none_or(|open| open.kind != kind) {
-            self.open_text(kind);
-        }
+        self.open_text(kind);
         let index = self.output.len().saturating_sub(1);
-        if let Some(open) = &mut self.open {
-            open.text.push_str(text);
-        }
-        let (name, data) = match kind {
-            TextKind::Message => ("response.output_text.delta", json!({"logprobs": []})),
-            TextKind::Reasoning => (self.head.event_options.reasoning.delta(), json!({})),
-        };
-        let head = &self.head;
-        self.stream.push(name, || {
-            let data = with_place(data, &text_id(head, kind, index), index);
-            padded(with(data, "delta", text), text, head.padding)
+        let Some(open) = &mut self.open else { return };
+        open.text.push_str(text);
+        let (head, open) = (&self.head, &*open);
+        self.stream.push(kind.delta_event(head.event_options.reasoning), || {
+            let data = with(kind.with_logprobs(open.place(head, index)), "delta", text);
+            // The types of the SDKs have no padding for refusals.
+            let padding = if kind == TextKind::Refusal { DeltaPadding::Off } else { head.padding };
+            padded(data, text, padding)
         });
     }
 
+    /// Opens the text of a delta, unless it is open already.
     fn open_text(&mut self, kind: TextKind) {
-        self.close_text("completed");
-        let index = self.output.len();
-        self.add(self.text_item(kind, index, None, "in_progress"));
+        match self.open.as_ref().map(|open| open.kind) {
+            Some(open) if open == kind => return,
+            // The paragraphs of a summary belong to the same item.
+            Some(TextKind::Summary(_)) if matches!(kind, TextKind::Summary(_)) => {
+                self.close_part();
+                self.open.iter_mut().for_each(|open| open.next_paragraph(kind));
+            }
+            Some(_) | None => {
+                self.close_text("completed");
+                let open = OpenText::new(kind, self.turn_chars);
+                self.add(open.empty_item(&self.head, self.output.len()));
+                self.open = Some(open);
+            }
+        }
+        let index = self.output.len().saturating_sub(1);
+        let Some(open) = &self.open else { return };
         let head = &self.head;
-        self.stream.push("response.content_part.added", || {
-            with_place(json!({"part": part(kind, "")}), &text_id(head, kind, index), index)
+        self.stream.push(kind.part_event(PartChange::Added), || {
+            with(open.place(head, index), "part", open.empty_part())
         });
-        self.open = Some(OpenText { kind, text: String::new() });
+    }
+
+    /// Adds citations to the open message. Skips citations of a message that is complete already, because a client
+    /// accepts no changes of complete items.
+    fn cite(&mut self, citations: &[LogCitation]) {
+        let index = self.output.len().saturating_sub(1);
+        let Some(open) = self.open.as_mut().filter(|open| open.kind == TextKind::Message) else { return };
+        for citation in citations.iter().filter(|citation| citation.start >= open.first_char) {
+            let (number, annotation) = (open.annotations.len(), annotation(citation, open.first_char));
+            open.annotations.push(annotation.clone());
+            let (head, open) = (&self.head, &*open);
+            self.stream.push("response.output_text.annotation.added", || {
+                let place = with(open.place(head, index), "annotation_index", number);
+                with(place, "annotation", annotation)
+            });
+        }
+    }
+
+    /// Ends the open part of the open item.
+    fn close_part(&mut self) {
+        let index = self.output.len().saturating_sub(1);
+        let Some(open) = &self.open else { return };
+        let (head, kind) = (&self.head, open.kind);
+        self.stream.push(kind.done_event(head.event_options.reasoning), || {
+            with(kind.with_logprobs(open.place(head, index)), kind.text_field(), open.text.as_str())
+        });
+        self.stream
+            .push(kind.part_event(PartChange::Done), || with(open.place(head, index), "part", open.part()));
     }
 
     fn close_text(&mut self, status: &str) {
-        let Some(OpenText { kind, text }) = self.open.take() else { return };
+        self.close_part();
+        let Some(open) = self.open.take() else { return };
         let index = self.output.len().saturating_sub(1);
-        let id = text_id(&self.head, kind, index);
-        let (name, data) = match kind {
-            TextKind::Message => ("response.output_text.done", json!({"logprobs": []})),
-            TextKind::Reasoning => (self.head.event_options.reasoning.done(), json!({})),
-        };
-        self.stream.push(name, || with(with_place(data, &id, index), "text", text.as_str()));
-        self.stream.push("response.content_part.done", || {
-            with_place(json!({"part": part(kind, &text)}), &id, index)
-        });
-        self.done(index, self.text_item(kind, index, Some(&text), status));
-        if kind == TextKind::Message {
-            self.last_text = text;
-        }
-    }
-
-    fn text_item(&self, kind: TextKind, index: usize, text: Option<&str>, status: &str) -> Value {
-        let content: Vec<Value> = text.iter().map(|text| part(kind, text)).collect();
-        match kind {
-            TextKind::Message => json!({
-                "type": "message", "id": text_id(&self.head, kind, index), "status": status, "role": "assistant",
-                "content": content,
-            }),
-            TextKind::Reasoning => json!({
-                "type": "reasoning", "id": text_id(&self.head, kind, index), "summary": [], "content": content,
-                "status": status,
-            }),
+        self.done(index, open.whole_item(&self.head, index, status));
+        if open.kind == TextKind::Message {
+            self.last_text = open.text;
         }
     }
 
@@ -486,7 +528,7 @@ impl ResponseFold {
         }
     }
 
-    /// Adds an event of haft itself, unless the client accepts only the events of the API.
+    /// Adds a `haft:` event, unless the client accepts only the events of the API.
     fn push_own(&mut self, kind: &str, data: impl FnOnce() -> Value) {
         match self.head.event_options.own {
             OwnEvents::On => self.stream.push(kind, data),
@@ -512,14 +554,21 @@ impl ResponseFold {
         });
     }
 
-    fn end_call(&mut self, id: &str, is_error: bool, text: &str) {
+    fn end_call(&mut self, id: &str, outcome: CallOutcome<'_>) {
         let Some(RunningToolCall { index, .. }) = self.running.remove(id) else { return };
         let mut item = self.output[index].clone();
-        let status = if is_error { "failed" } else { "completed" };
+        let is_mcp = item["type"] == "mcp_call";
+        let (status, field, value) = match outcome {
+            CallOutcome::Output(text) => ("completed", "output", text.into()),
+            CallOutcome::Failed { kind, text } if is_mcp => {
+                ("failed", "error", mcp_error::object(kind, text))
+            }
+            CallOutcome::Failed { text, .. } => ("failed", "error", text.into()),
+        };
         item["status"] = status.into();
-        item[if is_error { "error" } else { "output" }] = without_delimiters(text).into();
+        item[field] = value;
         let place = || json!({"item_id": item["id"], "output_index": index});
-        if item["type"] == "mcp_call" {
+        if is_mcp {
             self.stream.push(&format!("response.mcp_call.{status}"), place);
         } else {
             self.push_own(&format!("haft:tool_call.{status}"), place);
@@ -543,7 +592,7 @@ impl ResponseFold {
         }
     }
 
-    /// Adds an item that is complete when it is added.
+    /// Adds an item that is already complete.
     fn add_whole(&mut self, item: Value) {
         let index = self.output.len();
         self.add(item.clone());
@@ -583,42 +632,47 @@ impl ResponseFold {
     }
 }
 
-/// Returns true if the text that was streamed is already the answer. An answer in JSON is compared as a value, because
-/// the run writes it without the spaces and line breaks of the model.
+/// Returns true if the streamed text is already the answer. A JSON answer is compared as a value, because the run
+/// writes it without the white space of the model.
 fn is_same_answer(answer: &str, text: &str) -> bool {
     let value = |text: &str| serde_json::from_str::<Value>(text).ok();
     answer.trim() == text.trim() || value(answer).is_some_and(|answer| Some(answer) == value(text))
 }
 
-fn part(kind: TextKind, text: &str) -> Value {
-    match kind {
-        TextKind::Message => json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []}),
-        TextKind::Reasoning => json!({"type": "reasoning_text", "text": text}),
-    }
-}
-
-fn item_id(head: &ResponseHead, prefix: &str, index: usize) -> String {
+pub(super) fn item_id(head: &ResponseHead, prefix: &str, index: usize) -> String {
     let of_response = head.id.trim_start_matches("resp_");
     format!("{prefix}_{of_response}{index:04x}")
 }
 
-fn text_id(head: &ResponseHead, kind: TextKind, index: usize) -> String {
-    let prefix = match kind {
-        TextKind::Message => "msg",
-        TextKind::Reasoning => "rs",
-    };
-    item_id(head, prefix, index)
-}
-
-/// Adds the position of a text item to the data of an event about it.
-fn with_place(data: Value, id: &str, index: usize) -> Value {
-    with(with(with(data, "item_id", id), "output_index", index), "content_index", 0)
-}
-
-fn with(mut data: Value, name: &str, value: impl Into<Value>) -> Value {
+pub(super) fn with(mut data: Value, name: &str, value: impl Into<Value>) -> Value {
     data[name] = value.into();
     data
 }
+
+/// The events whose deltas are padded.
+const PADDED_EVENTS: [&str; 4] = [
+    "response.output_text.delta",
+    "response.reasoning_text.delta",
+    "response.reasoning.delta",
+    "response.function_call_arguments.delta",
+];
+
+/// Returns true if events of this type have padding when the client asks for it.
+pub(super) fn can_be_padded(kind: &str) -> bool {
+    PADDED_EVENTS.contains(&kind)
+}
+
+/// Adds or removes the padding of an event that [`can_be_padded`].
+pub(super) fn repadded(mut data: Value, padding: DeltaPadding) -> Value {
+    if let Value::Object(fields) = &mut data {
+        fields.remove(PADDING);
+    }
+    let delta = data["delta"].as_str().unwrap_or_default().to_owned();
+    padded(data, &delta, padding)
+}
+
+/// The field of an event with its padding.
+const PADDING: &str = "obfuscation";
 
 /// Adds a field that pads the delta to a multiple of [`PADDED_BYTES`], if the client asks for it. The padding is not
 /// random, because a replayed stream must be the same.
@@ -627,7 +681,7 @@ fn padded(data: Value, delta: &str, padding: DeltaPadding) -> Value {
         return data;
     }
     let missing = delta.len().next_multiple_of(PADDED_BYTES) - delta.len();
-    with(data, "obfuscation", "x".repeat(missing))
+    with(data, PADDING, "x".repeat(missing))
 }
 
 fn added(before: Option<LogUsage>, more: LogUsage) -> LogUsage {
@@ -701,7 +755,7 @@ mod tests {
             id: id.into(),
             tool: "t".into(),
             is_error,
-            error_kind: None,
+            error_kind: is_error.then(|| ToolErrorKind::Failed.name().to_owned()),
             text: "out".into(),
             latency_ms: 1,
         }
@@ -816,7 +870,11 @@ mod tests {
         assert_eq!(types, ["reasoning", "message", "mcp_call", "haft:tool_call", "message"]);
         assert_eq!(
             (&items[2]["status"], &items[2]["error"], &items[2]["name"]),
-            (&json!("failed"), &json!("out"), &json!("find"))
+            (
+                &json!("failed"),
+                &json!({"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "out"}]}),
+                &json!("find")
+            )
         );
         assert_eq!((&items[3]["status"], &items[3]["output"]), (&json!("completed"), &json!("out")));
         assert!(kinds(&stream).contains(&"mcp_call.failed"));
@@ -825,8 +883,112 @@ mod tests {
         assert_eq!(own, ["haft:tool_call.in_progress", "haft:tool_call.completed"]);
     }
 
+    fn summary(part: u32, text: &str) -> LogEvent {
+        LogEvent::ReasoningSummaryDelta { part, text: text.into() }
+    }
+
+    fn citation(start: u64, end: u64) -> LogEvent {
+        let title = (start > 0).then(|| "t".to_owned());
+        LogEvent::Citations { citations: vec![LogCitation { url: "u".into(), title, start, end }] }
+    }
+
     #[test]
-    fn progress_events_are_limited_in_number_and_size_and_off_for_strict_clients() {
+    fn summary_text_and_refusal_are_separate_items_with_their_own_parts() {
+        let events = vec![
+            LogEvent::TurnStarted,
+            summary(0, "Fir"),
+            summary(0, "st."),
+            summary(1, "Second."),
+            text("Yes, "),
+            text("but"),
+            LogEvent::RefusalDelta { text: "No.".into() },
+        ];
+        let (response, stream) = run(events, &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let paragraph = |text: &str| json!({"type": "summary_text", "text": text});
+        let items = &response["output"];
+        assert_eq!(items[0]["summary"], json!([paragraph("First."), paragraph("Second.")]));
+        assert_eq!(items[1]["content"][0]["text"], "Yes, but");
+        assert_eq!(items[2]["content"], json!([{"type": "refusal", "refusal": "No."}]));
+        let of_part = |number: u64| {
+            let of_it = stream.iter().filter(|event| event.data["summary_index"] == number);
+            of_it
+                .map(|event| event.kind.trim_start_matches("response.reasoning_summary_"))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of_part(0), ["part.added", "text.delta", "text.delta", "text.done", "part.done"]);
+        assert_eq!(of_part(1), ["part.added", "text.delta", "text.done", "part.done"]);
+    }
+
+    #[test]
+    fn citations_count_from_the_start_of_their_message_and_not_of_the_turn() {
+        let events = vec![
+            LogEvent::TurnStarted,
+            text("Grüße. "),
+            citation(0, 6),
+            LogEvent::ReasoningDelta { text: "Hm.".into() },
+            text("Zwei."),
+            citation(7, 11),
+            citation(0, 6),
+            LogEvent::TurnStarted,
+            text("Drei."),
+            citation(2, 4),
+        ];
+        let (response, stream) = run(events, &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let cited = |item: usize| response["output"][item]["content"][0]["annotations"].clone();
+        let annotation = |title: &str, start: u64, end: u64| {
+            let place = json!({"type": "url_citation", "url": "u", "start_index": start, "end_index": end});
+            with(place, "title", title)
+        };
+        assert_eq!(
+            cited(0),
+            json!([annotation("u", 0, 6)]),
+            "a page without a title has its URL as the title"
+        );
+        assert_eq!(cited(2), json!([annotation("t", 0, 4)]), "the first message is complete");
+        assert_eq!(cited(3), json!([annotation("t", 2, 4)]));
+        assert_eq!(kinds(&stream).iter().filter(|kind| **kind == "output_text.annotation.added").count(), 3);
+    }
+
+    #[test]
+    fn restart_drops_the_summary_and_the_citations_of_the_interrupted_reply() {
+        let resumed = || LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools: Vec::new() };
+        let first = vec![LogEvent::TurnStarted, summary(0, "One."), summary(1, "Tw"), resumed()];
+        let again = vec![LogEvent::TurnStarted, summary(0, "One."), summary(1, "Two.")];
+        let (response, stream) = run([first, again].concat(), &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let texts = response["output"][0]["summary"].as_array().unwrap();
+        assert_eq!(texts.iter().map(|part| &part["text"]).collect::<Vec<_>>(), ["One.", "Two."]);
+        let first = vec![LogEvent::TurnStarted, text("Zero "), citation(0, 4), resumed()];
+        let again = vec![LogEvent::TurnStarted, text("Zero one"), citation(5, 8)];
+        let (response, stream) = run([first, again].concat(), &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let part = &response["output"][0]["content"][0];
+        assert_eq!((&part["text"], part["annotations"].as_array().unwrap().len()), (&json!("Zero one"), 1));
+        assert_eq!(
+            (&part["annotations"][0]["start_index"], &part["annotations"][0]["end_index"]),
+            (&json!(5), &json!(8))
+        );
+    }
+
+    #[test]
+    fn refusal_deltas_have_no_padding_because_the_sdks_do_not_know_it() {
+        let mut fold = fold();
+        fold.head.padding = DeltaPadding::On;
+        let events = vec![summary(0, "s"), LogEvent::RefusalDelta { text: "No.".into() }];
+        let (_, stream) = feed(fold, events, &[], &ResponseEnd::completed());
+        let has_padding = |kind: &str| {
+            let event = stream.iter().find(|event| event.kind == kind).unwrap();
+            event.data.get("obfuscation").is_some()
+        };
+        assert!(
+            has_padding("response.reasoning_summary_text.delta") && !has_padding("response.refusal.delta")
+        );
+    }
+
+    #[test]
+    fn progress_events_are_limited_in_number_and_size_and_can_be_turned_off() {
         let progress = |text: &str| LogEvent::ToolProgress { id: "a".into(), text: text.into() };
         let long = "ü".repeat(PROGRESS_BYTES_MAX);
         let mut events = vec![progress("before"), call("a", "note"), started("a", "note"), progress(&long)];

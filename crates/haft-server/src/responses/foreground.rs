@@ -27,7 +27,7 @@ pub(crate) struct StreamedResponse {
     client: WaitingClient,
 }
 
-/// Events of a response, and the response itself if these events are the last ones.
+/// Events of a response. The last events come together with the response itself.
 type StreamStep = (Vec<StreamEvent>, Option<Box<ActiveResponse>>);
 
 impl StreamedResponse {
@@ -140,7 +140,7 @@ impl WaitingClient {
         }
     }
 
-    /// Cancels the run, and lets the rest of the work end without the client.
+    /// Cancels the run, and lets the rest of the work end in the background.
     fn lost(&self, rest: impl Future<Output = ()> + Send + 'static) {
         self.handle.cancel();
         let (principal, event) = (self.handle.principal(), AuditEvent::ClientDisconnected);

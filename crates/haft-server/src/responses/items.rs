@@ -13,6 +13,8 @@ use haft_engine::delimited_text;
 use serde_json::{Map, Value};
 
 use super::field::{RequestField, invalid, required};
+use super::hosted_items;
+use super::mcp_error;
 use super::tool_origin::identity_name;
 use crate::error::ApiError;
 
@@ -29,7 +31,7 @@ pub(crate) enum InputItem {
     /// The output of a call that the client ran.
     Output { call: String, output: FunctionOutput },
     /// A call that a server ran, with its result.
-    Finished { call: ToolCall, output: String, is_error: bool },
+    Finished { call: ToolCall, output: FunctionOutput, is_error: bool },
     /// The answer to an approval request.
     ApprovalResponse { request: String, approve: bool },
     /// A reference to an item of a stored response, by its id.
@@ -38,14 +40,16 @@ pub(crate) enum InputItem {
     Compaction(String),
     /// An encrypted turn.
     Sealed(String),
-    /// An item that the model does not need: reasoning of another turn, or a list of tools.
+    /// An item that the model does not need, such as reasoning of another turn, a list of tools, or a warning of haft.
     Dropped,
+    /// An item of another server's tool without content for the model. The text is the warning for the client.
+    Skipped(String),
 }
 
 /// The output of a function.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct FunctionOutput {
-    content: Vec<OutputContent>,
+    pub(super) content: Vec<OutputContent>,
     /// The images by URL and the files. They become parts of a user message after the replies, because most model
     /// providers accept such parts only in user messages.
     attachments: Vec<MessagePart>,
@@ -59,8 +63,7 @@ impl InputItem {
         };
         let kind = match item.get("type") {
             None | Some(Value::Null) if item.contains_key("role") => "message",
-            // A reference may have no `type`.
-            None | Some(Value::Null) if item.len() <= 2 && item.contains_key("id") => "item_reference",
+            None | Some(Value::Null) if reference_id(value).is_some() => "item_reference",
             Some(Value::String(kind)) => kind,
             _ => return Err(invalid(format!("{path}.type"), format!("`{path}.type` must be a string"))),
         };
@@ -100,19 +103,25 @@ impl InputItem {
                 Ok(Self::Sealed(required(path, item, "encrypted_content")?))
             }
             "reasoning" | "mcp_list_tools" | "mcp_approval_request" => Ok(Self::Dropped),
-            _ => Err(invalid(
-                format!("{path}.type"),
-                format!("this server does not accept items of type `{kind}`"),
-            )),
+            // Clients and conversations send all output items back, so refuse no item without content.
+            kind if is_extension(kind) && !has_model_content(item) => Ok(Self::Dropped),
+            _ => hosted_items::parse(path, kind, item)?.ok_or_else(|| {
+                let message = format!("this server does not accept items of type `{kind}`");
+                invalid(format!("{path}.type"), message)
+            }),
         }
     }
-}
 
-impl InputItem {
-    fn delimited(self) -> Self {
+    /// Returns the warning about an item that the server skipped.
+    pub(super) fn warning(&self) -> Option<&str> {
+        if let Self::Skipped(warning) = self { Some(warning) } else { None }
+    }
+
+    /// Marks the output of a call as data of the tool, which is not an instruction.
+    pub(super) fn delimited(self) -> Self {
         match self {
             Self::Finished { call, output, is_error } => {
-                let output = delimited_text(output, &call.name);
+                let output = output.delimited(&call.name);
                 Self::Finished { call, output, is_error }
             }
             other => other,
@@ -120,12 +129,40 @@ impl InputItem {
     }
 }
 
+/// Returns the id of the item that an `item_reference` names; `None` for any other item.
+pub(crate) fn reference_id(item: &Value) -> Option<&str> {
+    // A reference may have no `type`.
+    let is_bare = item["type"].is_null() && item.get("role").is_none();
+    let is_reference = item["type"] == "item_reference" || is_bare && item.as_object()?.len() <= 2;
+    item["id"].as_str().filter(|_| is_reference)
+}
+
+/// Returns the error for the reference at `path`.
+pub(super) fn unknown_reference(path: &str, id: &str) -> ApiError {
+    invalid(format!("{path}.id"), format!("there is no stored item `{id}`")).with_code("item_not_found")
+}
+
+/// Returns true for the type of an extension item: a name of its server, a colon and a name.
+fn is_extension(kind: &str) -> bool {
+    kind.split_once(':').is_some_and(|(server, name)| !server.is_empty() && !name.is_empty())
+}
+
+/// The fields in which items have content for the model. If haft dropped such an item of another server, the model would
+/// answer without it, and the client would not notice.
+const CONTENT_FIELDS: [&str; 6] = ["content", "output", "arguments", "result", "results", "text"];
+
+fn has_model_content(item: &Map<String, Value>) -> bool {
+    CONTENT_FIELDS.iter().any(|name| item.get(*name).is_some_and(|value| !value.is_null()))
+}
+
 fn finished(path: &str, item: &Map<String, Value>, name: String) -> Result<InputItem, ApiError> {
     let call = call(path, item, "id", name)?;
     let error = item.get("error").filter(|error| !error.is_null());
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    let output = error.or(item.get("output")).filter(|value| !value.is_null()).map(text);
-    Ok(InputItem::Finished { call, output: output.unwrap_or_default(), is_error: error.is_some() })
+    let output =
+        error.map(mcp_error::text).or_else(|| item.get("output").filter(|value| !value.is_null()).map(text));
+    let output = FunctionOutput::of_text(output.unwrap_or_default());
+    Ok(InputItem::Finished { call, output, is_error: error.is_some() })
 }
 
 fn call(path: &str, item: &Map<String, Value>, id: &str, name: String) -> Result<ToolCall, ApiError> {
@@ -134,7 +171,7 @@ fn call(path: &str, item: &Map<String, Value>, id: &str, name: String) -> Result
     Ok(ToolCall { id: CallId(id), name, arguments: RawArguments::from_text(arguments) })
 }
 
-fn call_id(path: &str, item: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
+pub(super) fn call_id(path: &str, item: &Map<String, Value>, name: &str) -> Result<String, ApiError> {
     let id = required(path, item, name)?;
     let param = format!("{path}.{name}");
     // Ids from other servers may be longer than the specification allows.
@@ -233,15 +270,37 @@ fn media(param: &str, url: &str, unknown_type: &str) -> Result<Media, ApiError> 
 }
 
 fn bytes(param: &str, data: &str) -> Result<MediaSource, ApiError> {
+    bytes_of(param, data).map(MediaSource::Bytes)
+}
+
+/// Decodes base64.
+pub(super) fn bytes_of(param: &str, data: &str) -> Result<Arc<[u8]>, ApiError> {
     let decoded = STANDARD.decode(data).map_err(|error| invalid(param, format!("`{param}`: {error}")))?;
-    Ok(MediaSource::Bytes(Arc::from(decoded)))
+    Ok(Arc::from(decoded))
 }
 
 /// The beginning of the text before the attachments of a function output.
 pub(super) const ATTACHMENTS_OF: &str = "Attachments of the function call output ";
 
 impl FunctionOutput {
-    fn parse(path: &str, value: Option<&Value>) -> Result<Self, ApiError> {
+    pub(super) fn of_text(text: String) -> Self {
+        Self::of_content(OutputContent::Text(text))
+    }
+
+    pub(super) fn of_content(content: OutputContent) -> Self {
+        Self { content: vec![content], attachments: Vec::new() }
+    }
+
+    fn delimited(mut self, source: &str) -> Self {
+        for content in &mut self.content {
+            if let OutputContent::Text(text) = content {
+                *text = delimited_text(std::mem::take(text), source);
+            }
+        }
+        self
+    }
+
+    pub(super) fn parse(path: &str, value: Option<&Value>) -> Result<Self, ApiError> {
         let mut output = Self::default();
         match value {
             Some(Value::String(text)) => output.content.push(OutputContent::Text(text.clone())),
@@ -275,7 +334,7 @@ impl FunctionOutput {
         Ok(())
     }
 
-    fn add_image(&mut self, path: &str, part: &Map<String, Value>) -> Result<(), ApiError> {
+    pub(super) fn add_image(&mut self, path: &str, part: &Map<String, Value>) -> Result<(), ApiError> {
         let Media { media_type, source } = image(path, part)?;
         match source {
             MediaSource::Bytes(bytes) if media_type.starts_with("image/") => {
@@ -318,7 +377,7 @@ impl FunctionOutput {
     }
 }
 
-/// A conversation under construction: complete messages, and calls that have no replies yet.
+/// Builds a conversation from complete messages and from calls that have no replies yet.
 #[derive(Debug, Default)]
 pub(crate) struct ConversationBuilder {
     messages: Vec<Message>,
@@ -382,20 +441,18 @@ impl ConversationBuilder {
                 let id = call.id.0.clone();
                 self.close_replies(path)?;
                 self.add_call(path, call)?;
-                self.answer(path, &id, vec![OutputContent::Text(output)], is_error)?;
+                self.answer(path, &id, output.content, is_error)?;
+                self.attach(&id, output.attachments);
             }
             // Skip an approval answer in an old item: the server used the answer when it was new.
-            InputItem::Dropped | InputItem::ApprovalResponse { .. } => {}
+            InputItem::Dropped | InputItem::Skipped(_) | InputItem::ApprovalResponse { .. } => {}
             InputItem::Compaction(_) | InputItem::Sealed(_) => {
                 return Err(invalid(
                     path,
                     "the server does not accept an encrypted item at this position of `input`",
                 ));
             }
-            InputItem::Reference(id) => {
-                let message = format!("there is no stored item `{id}`");
-                return Err(invalid(format!("{path}.id"), message).with_code("item_not_found"));
-            }
+            InputItem::Reference(id) => return Err(unknown_reference(path, &id)),
         }
         Ok(())
     }
@@ -522,6 +579,19 @@ mod tests {
         let messages = build(ConversationBuilder::default(), &items).unwrap();
         let (assistant, tool, user) = (Role::Assistant, Role::Tool, Role::User);
         assert_eq!(roles(&messages), [Role::System, user, assistant, tool, assistant, tool, user]);
+    }
+
+    #[test]
+    fn extension_items_without_content_are_dropped_and_others_are_refused() {
+        let parse = |item: Value| InputItem::parse("input[0]", &item).map_err(|error| error.param);
+        let warning = json!({"type": "haft:warning", "id": "hw_1", "status": "completed", "message": "m"});
+        assert_eq!(parse(warning), Ok(InputItem::Dropped));
+        assert_eq!(parse(json!({"type": "acme:trace", "id": "t_1", "output": null})), Ok(InputItem::Dropped));
+        let refused = Err(Some("input[0].type".to_owned()));
+        assert_eq!(parse(json!({"type": "acme:search", "id": "s_1", "results": ["a"]})), refused);
+        for kind in ["teapot", ":warning", "haft:", ":"] {
+            assert_eq!(parse(json!({"type": kind, "id": "x_1"})), refused, "{kind}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::event_block::EventBlock;
 /// memory.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// The detached responses of this process, by id.
+/// The detached responses of this process, by id. A detached response continues without a connection.
 #[derive(Debug, Default)]
 pub(crate) struct LiveResponses(Mutex<HashMap<String, Arc<LiveResponse>>>);
 
@@ -27,7 +27,7 @@ pub(crate) struct LiveResponse {
     handle: RunHandle,
     request_digest: Option<String>,
     state: Mutex<LiveState>,
-    /// A counter of the changes, which wakes up followers.
+    /// A change counter, which wakes up followers.
     changed: watch::Sender<u64>,
 }
 

@@ -11,10 +11,14 @@ mod event_block;
 mod field;
 mod fold;
 mod foreground;
+mod hosted_items;
+mod ignored_fields;
 mod items;
 mod live;
+mod mcp_error;
 mod model_settings;
 mod object;
+mod open_text;
 mod replayed_events;
 mod request;
 mod requested_servers;
@@ -30,6 +34,7 @@ mod tool_choice;
 mod tool_origin;
 mod tools;
 mod warm_up;
+mod warnings_header;
 mod websocket;
 mod workspace;
 
@@ -61,7 +66,7 @@ use crate::auth::{Caller, now_ms};
 use crate::body::JsonObject;
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
-use crate::server::ServerState;
+use crate::server::{ActiveWork, ServerState};
 use crate::storage_limits;
 use crate::store_errors::StoreKind;
 use compact::SealedConversation;
@@ -69,7 +74,7 @@ use cut_requests::{RequestIdentity, retry_count};
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::ResponseFold;
 use foreground::{StreamedResponse, WholeResponse};
-use items::ConversationBuilder;
+use items::{ConversationBuilder, reference_id};
 use live::LiveResponse;
 use object::{EventOptions, OwnEvents, ReasoningEventNames, ResponseHead, is_open};
 use replayed_events::ReplayedEvents;
@@ -120,17 +125,17 @@ pub(crate) async fn create(
         }
         Some(key) => once(&state, &caller, request, key).await?,
     };
-    add_warnings(&mut response, &warnings);
+    warnings_header::add(&mut response, &warnings);
     Ok(response)
 }
 
 /// The header that turns off the events of haft itself.
 const OWN_EVENTS_HEADER: &str = "haft-events";
 
-/// The header that selects the names of the events with a model's reasoning.
+/// The header that selects the names of reasoning events.
 const REASONING_EVENTS_HEADER: &str = "haft-reasoning-events";
 
-/// Reads the headers that change the events of a stream, for a client that fails at unknown event types.
+/// Reads the headers that change the events of a stream, for clients that fail on unknown event types.
 fn event_options(headers: &HeaderMap) -> Result<EventOptions, ApiError> {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     let own = match text(OWN_EVENTS_HEADER) {
@@ -149,26 +154,13 @@ fn event_options(headers: &HeaderMap) -> Result<EventOptions, ApiError> {
     Ok(EventOptions { own, reasoning })
 }
 
-/// The header with the fields and tools that the server ignored, and with the data that it could not store.
-const WARNINGS_HEADER: &str = "haft-warnings";
-
-/// Adds warnings to those that the response already has.
-fn add_warnings(response: &mut Response, warnings: &str) {
-    let before = response.headers().get(WARNINGS_HEADER).and_then(|value| value.to_str().ok());
-    let all: Vec<&str> =
-        [before.unwrap_or_default(), warnings].into_iter().filter(|text| !text.is_empty()).collect();
-    if let (false, Ok(value)) = (all.is_empty(), HeaderValue::from_str(&all.join("; "))) {
-        response.headers_mut().insert(WARNINGS_HEADER, value);
-    }
-}
-
-/// Returns the span of the client; `None` if the headers name none, or an invalid one.
+/// Returns the client's trace context; `None` if the headers contain none, or an invalid one.
 fn trace_context(headers: &HeaderMap) -> Option<TraceContext> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     TraceContext::parse(text("traceparent")?, text("tracestate"))
 }
 
-/// Returns the digest of a request, without the secrets of the servers that it names.
+/// Returns the digest of a request, without the secrets of the MCP servers in its `tools`.
 fn request_digest(mut body: Map<String, Value>) -> String {
     if let Some(tools) = body.get_mut("tools") {
         requested_servers::without_secrets(tools);
@@ -253,7 +245,7 @@ async fn first_object(live: &Arc<LiveResponse>) -> Value {
     live::first_object(&live.follow(0).next().await.unwrap_or_default())
 }
 
-/// A run that a request started, or an earlier request with the same idempotency key.
+/// A run that this request started, or that an earlier request with the same idempotency key started.
 pub(crate) struct BackgroundRun {
     pub(crate) run: String,
     pub(crate) response: String,
@@ -261,8 +253,8 @@ pub(crate) struct BackgroundRun {
     pub(crate) model: String,
 }
 
-/// Starts a run for the native API, as a background response with further limits. `digest` identifies the request of the
-/// client.
+/// Starts a run for the native API, as a background response with further limits. `digest` is the digest of the body
+/// that the client sent.
 pub(crate) async fn start_run(
     state: &Arc<ServerState>,
     caller: &Caller,
@@ -365,7 +357,7 @@ async fn is_outdated(state: &ServerState, caller: &Caller, bound: SessionId) -> 
     Ok(record.is_some_and(|record| record.created_ms.saturating_add(lifetime_ms) < now_ms()))
 }
 
-/// Refuses a key that was used for a different request, because its response would answer that request instead.
+/// Refuses a key that was used for a different request, because the client would get the response to that request.
 fn check_same_request(request: &CreateRequest, first: Option<&str>) -> Result<(), ApiError> {
     match (&request.digest, first) {
         (Some(own), Some(first)) if own != first => {
@@ -407,13 +399,9 @@ async fn start(
     last: Option<&LastResponse>,
 ) -> Result<ActiveResponse, ApiError> {
     state.unknown_fields.note(&request.unknown_fields);
-    if state.is_stopping() {
-        return Err(ApiError::new(
-            ApiErrorKind::Unavailable,
-            "the server is stopping and accepts no new responses",
-        )
-        .after(RESTART_S));
-    }
+    // The guard also covers a compaction before the response.
+    let active = ActiveWork::admit(state)?;
+    resolve_input(state, caller, &mut request).await?;
     let known = known_lists(state, caller, &request).await?;
     let given = approvals::answers(&request)?;
     let (run, opening, compacted) = if given.is_empty() {
@@ -432,7 +420,8 @@ async fn start(
             ResponseRun { handle, answers: Some(answers), first_event, workspace, known_workspace: None };
         (run, Vec::new(), None)
     };
-    // From here on nothing may wait or fail: only the response below cancels the run when its client disconnects.
+    // From here on, nothing may wait or fail: the run is cancelled at a disconnect only after the response below
+    // exists.
     let listed = match &run.answers {
         None => requested_servers::list_items(run.handle.server_listings(), &request.tools, &known),
         // A run that continues after an approval has already listed its tools.
@@ -447,7 +436,7 @@ async fn start(
         },
         None => head,
     };
-    // A request has a digest if its idempotency key can repeat it.
+    // A request has a digest if it has an idempotency key, with which the client can repeat it.
     let is_repeatable_stream = request.stream && request.digest.is_some();
     let storage = match (request.store, request.background) {
         (false, _) => ResponseStorage::Discarded,
@@ -465,7 +454,7 @@ async fn start(
         first_event: run.first_event,
         request_digest: request.digest,
     };
-    Ok(ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept))
+    Ok(ActiveResponse::new(active, run, ResponseFold::new(head), kept))
 }
 
 /// The `Retry-After` time of a server that is stopping, in seconds.
@@ -491,7 +480,7 @@ async fn new_run(
     let spec = spec::build(&target, caller, request, directory, opening)?;
     let sessions = if request.store && state.runtime.config().sessions.enabled {
         SessionStorage::Stores
-    } else if !request.store && spec::may_ask(caller, request, &target) {
+    } else if !request.store && spec::may_ask(state, caller, request, &target) {
         SessionStorage::Memory
     } else {
         SessionStorage::None
@@ -504,7 +493,7 @@ async fn new_run(
     };
     let trace_parent = request.trace.clone();
     let hooks =
-        RunHooks { output_storage, unknown_tools, trace_parent, ..approvals::hooks(caller, sessions) };
+        RunHooks { output_storage, unknown_tools, trace_parent, ..approvals::hooks(state, caller, sessions) };
     let secrets = requested_servers::secrets(&request.tools);
     let started = state.runtime.start_with(spec, secrets, hooks).await;
     let handle = started.map_err(|error| spec::not_started_for(&error, request))?;
@@ -543,6 +532,7 @@ fn head_without_run(state: &ServerState, request: &mut CreateRequest, id: Uuid) 
     let mut echo = std::mem::take(&mut request.echo);
     if request.background {
         request.event_options.record(&mut echo);
+        request.padding.record(&mut echo);
     }
     // An agent compacts its conversation itself; a model without an agent does not.
     let is_agent = request.model.as_deref().is_some_and(|model| state.agents.get().get(model).is_some());
@@ -680,7 +670,10 @@ async fn opened(
     item: InputItem,
 ) -> Result<OpenedItem, ApiError> {
     let item = match item {
-        InputItem::Reference(id) => referenced(state, caller, path, &id).await?,
+        InputItem::Reference(id) => match referenced(state, caller, &id).await? {
+            Some(item) => InputItem::parse(path, &item)?,
+            None => InputItem::Reference(id),
+        },
         item => item,
     };
     Ok(match item {
@@ -699,24 +692,48 @@ async fn opened(
     })
 }
 
-/// Returns the item of a stored response that a reference names. An item id begins with the id of its response.
-async fn referenced(
-    state: &ServerState,
-    caller: &Caller,
-    path: &str,
-    id: &str,
-) -> Result<InputItem, ApiError> {
-    let unknown = InputItem::Reference(id.to_owned());
+/// Returns the item of a stored response that a reference names; `None` if there is none. An item id begins with the id
+/// of its response.
+async fn referenced(state: &ServerState, caller: &Caller, id: &str) -> Result<Option<Value>, ApiError> {
     let hex = id.split_once('_').map_or("", |(_, rest)| rest);
-    let Some(of_response) = hex.get(..32) else { return Ok(unknown) };
+    let Some(of_response) = hex.get(..32) else { return Ok(None) };
     let Some(record) = stored::find(state, caller, &format!("resp_{of_response}")).await? else {
-        return Ok(unknown);
+        return Ok(None);
     };
     let output = record.response["output"].as_array().into_iter().flatten();
-    match output.chain(&record.input).find(|item| item["id"] == id) {
-        Some(item) => InputItem::parse(path, item),
-        None => Ok(unknown),
+    Ok(output.chain(&record.input).find(|item| item["id"] == id).cloned())
+}
+
+/// Replaces the references in a list by the items that they name, because a stored list must not break when the
+/// referenced response expires. `list` is the name of the list in the request. Returns the positions of the references.
+pub(crate) async fn resolve_references(
+    state: &ServerState,
+    caller: &Caller,
+    list: &str,
+    items: &mut [Value],
+) -> Result<Vec<usize>, ApiError> {
+    let mut positions = Vec::new();
+    for (at, item) in items.iter_mut().enumerate() {
+        let Some(id) = reference_id(item) else { continue };
+        match referenced(state, caller, id).await? {
+            Some(found) => *item = found,
+            None => return Err(items::unknown_reference(&format!("{list}[{at}]"), id)),
+        }
+        positions.push(at);
     }
+    Ok(positions)
+}
+
+/// Replaces the references in the input of a request.
+async fn resolve_input(
+    state: &ServerState,
+    caller: &Caller,
+    request: &mut CreateRequest,
+) -> Result<(), ApiError> {
+    for at in resolve_references(state, caller, "input", &mut request.input_items).await? {
+        request.input[at] = InputItem::parse(&format!("input[{at}]"), &request.input_items[at])?;
+    }
+    Ok(())
 }
 
 fn default_model(state: &ServerState) -> String {
@@ -743,7 +760,7 @@ pub(crate) fn identified(response: &str, items: Vec<Value>) -> Vec<Value> {
     items.into_iter().enumerate().map(identify).collect()
 }
 
-/// Returns a JSON response. Serializes into one growing buffer, which takes half of the time of `axum::Json`.
+/// Returns a JSON response. Serializes into one growing buffer, which takes half as long as `axum::Json`.
 fn json_response(value: &Value) -> Response {
     // The serialization of a JSON value cannot fail.
     let body = serde_json::to_vec(value).unwrap_or_default();
@@ -756,7 +773,7 @@ fn whole(ended: EndedResponse) -> Response {
     let EndedResponse { response, end, tool_began, warnings } = ended;
     let Some(error) = end.error else {
         let mut reply = json_response(&response);
-        add_warnings(&mut reply, &warnings.join("; "));
+        warnings_header::add(&mut reply, &warnings.join("; "));
         return reply;
     };
     let kind = match error.kind {
@@ -767,5 +784,6 @@ fn whole(ended: EndedResponse) -> Response {
     };
     let mut failed = ApiError::new(kind, error.message).with_code(error.code);
     failed.should_retry = tool_began.then_some(false);
+    failed.retry_after_s = error.retry_after_s;
     failed.into_response()
 }

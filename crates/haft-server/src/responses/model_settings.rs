@@ -1,4 +1,4 @@
-//! Settings of a request that only some model providers support, and the warnings about the others.
+//! Settings of a request that only some model providers support, and warnings for the other providers.
 
 use haft_config::ResolvedConfig;
 use haft_config::resolved::ModelName;

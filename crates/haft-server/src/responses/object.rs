@@ -1,6 +1,7 @@
 //! Builds the response object of the Open Responses API.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use haft_core::approval::ApprovalId;
 use haft_core::event_log::LogUsage;
@@ -24,7 +25,7 @@ pub(crate) struct ResponseHead {
     pub(crate) echo: Map<String, Value>,
     /// The MCP servers behind the tools of the run.
     pub(crate) origins: ToolOrigins,
-    /// The approval requests of an earlier response, by the calls that they are about.
+    /// The ids of the approval requests in an earlier response, by approval id.
     pub(crate) approved: HashMap<ApprovalId, String>,
     pub(crate) padding: DeltaPadding,
     /// Warnings that become items of the output.
@@ -41,7 +42,7 @@ pub(crate) struct ResponseHead {
     pub(crate) event_options: EventOptions,
 }
 
-/// The options of a client for the events of its streams.
+/// The client's options for the events of its streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct EventOptions {
     pub(crate) own: OwnEvents,
@@ -70,7 +71,8 @@ impl EventOptions {
     }
 }
 
-/// Selects the names of the events with the text of a model's reasoning. The specification and the SDKs differ here.
+/// Selects the names of the events with the model's reasoning text, for which the specification and the SDKs use
+/// different names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum ReasoningEventNames {
     /// The names `response.reasoning_text.*`, which OpenAI's SDKs know.
@@ -107,12 +109,29 @@ pub(crate) enum OwnEvents {
     Off,
 }
 
-/// The field of a stored response whose stream has no events of haft itself. A restarted server must give the same
+/// The response field that turns off `haft:` events. It is stored, because a restarted server must give the same
 /// numbers to the same events.
 const OWN_EVENTS_FIELD: &str = "haft_events";
 
-/// The field of a stored response whose stream names reasoning events as the specification does.
+/// The response field that selects the specification's names of reasoning events. It is stored for the same reason.
 const REASONING_EVENTS_FIELD: &str = "haft_reasoning_events";
+
+/// The response field that turns on padding. It is stored, because a restarted server must send the same events.
+const PADDING_FIELD: &str = "haft_obfuscation";
+
+impl DeltaPadding {
+    /// Records the padding in the fields that a response repeats.
+    pub(crate) fn record(self, echo: &mut Map<String, Value>) {
+        match self {
+            Self::Off => {}
+            Self::On => drop(echo.insert(PADDING_FIELD.into(), "on".into())),
+        }
+    }
+
+    fn of_stored(response: &Value) -> Self {
+        if response[PADDING_FIELD] == "on" { Self::On } else { Self::Off }
+    }
+}
 
 /// Returns true if a response has not ended.
 pub(crate) fn is_open(response: &Value) -> bool {
@@ -137,6 +156,8 @@ pub(crate) struct ResponseFailure {
     pub(crate) kind: &'static str,
     pub(crate) code: &'static str,
     pub(crate) message: String,
+    /// The seconds after which the same request may succeed.
+    pub(crate) retry_after_s: Option<u64>,
 }
 
 /// The fields of a response object that are not copied from its request.
@@ -197,7 +218,7 @@ impl ResponseHead {
             echo: echo.map(|(name, value)| (name.clone(), value.clone())).collect(),
             origins,
             approved: HashMap::new(),
-            padding: DeltaPadding::Off,
+            padding: DeltaPadding::of_stored(response),
             warnings: warnings.filter_map(|item| item["message"].as_str().map(str::to_owned)).collect(),
             compacted,
             listed,
@@ -290,14 +311,32 @@ impl ResponseHead {
     }
 }
 
+/// The `Retry-After` time if a model provider limits the rate of requests and names no time, in seconds. It is a guess;
+/// most providers count the requests of a minute.
+const PROVIDER_RETRY_S: u64 = 60;
+
+/// Rounds up, because a retry that comes too early fails again.
+fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+}
+
 impl ResponseEnd {
     pub(crate) fn completed() -> Self {
         Self { status: "completed", ..Self::default() }
     }
 
     pub(crate) fn failed(kind: &'static str, code: &'static str, message: impl Into<String>) -> Self {
-        let error = Some(ResponseFailure { kind, code, message: message.into() });
+        let error = Some(ResponseFailure { kind, code, message: message.into(), retry_after_s: None });
         Self { status: "failed", error, ..Self::default() }
+    }
+
+    /// Tells clients of a failed response to retry after this many seconds.
+    #[must_use]
+    pub(crate) fn after(mut self, seconds: u64) -> Self {
+        if let Some(error) = &mut self.error {
+            error.retry_after_s = Some(seconds);
+        }
+        self
     }
 
     /// Converts the end of a run. `truncation` is the setting of the response.
@@ -316,7 +355,8 @@ impl ResponseEnd {
             (_, FinishClass::Limited | FinishClass::Budget) => Self::incomplete(row.name),
             (_, FinishClass::Interrupted) => Self { status: "cancelled", ..Self::default() },
             (FinishReason::ModelFailed(ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted), _) => {
-                Self::failed("too_many_requests", "rate_limit_exceeded", message())
+                let after_s = finish.retry_after.map_or(PROVIDER_RETRY_S, whole_seconds);
+                Self::failed("too_many_requests", "rate_limit_exceeded", message()).after(after_s)
             }
             (FinishReason::ModelFailed(_), _) => Self::failed("model_error", "server_error", message()),
             (_, FinishClass::TimedOut | FinishClass::Failed) => {

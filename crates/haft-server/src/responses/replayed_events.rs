@@ -1,5 +1,5 @@
 //! The events of a response that has ended, read from its file in parts. The memory of a reader therefore does not depend
-//! on the length of the response.
+//! on the length of the response, even if its client does not read.
 
 use haft_store::responses::StoredEvents;
 use serde_json::json;
@@ -11,7 +11,11 @@ use super::fold::StreamEvent;
 /// The maximum number of events that are read at once.
 const EVENTS_AT_ONCE: usize = 256;
 
-/// The events that were not read yet, and the file after them. `None` if the file cannot be read.
+/// The number of bytes after which a read ends. The last event of a read may exceed it. A reader keeps at most two reads
+/// in memory: the one that it sends, and the next one.
+const BYTES_AT_ONCE: usize = 64 << 10;
+
+/// The events of one read, and the rest of the file; `None` if the file cannot be read.
 type ReadEvents = Option<(Vec<EventBlock>, StoredEvents)>;
 
 /// Reads the events of a response that has ended.
@@ -42,7 +46,7 @@ impl ReplayedEvents {
 
 fn read(mut stored: StoredEvents) -> JoinHandle<ReadEvents> {
     tokio::task::spawn_blocking(move || {
-        let lines = stored.next(EVENTS_AT_ONCE).ok()?;
+        let lines = stored.next(EVENTS_AT_ONCE, BYTES_AT_ONCE).ok()?;
         let blocks = lines.iter().map(|line| EventBlock::of_stored(line)).collect();
         Some((blocks, stored))
     })
@@ -65,7 +69,9 @@ mod tests {
 
     #[tokio::test]
     async fn replayed_events_of_a_response_are_read_in_parts() {
+        // The events are short at first, and then long.
         const EVENTS: usize = 2 * EVENTS_AT_ONCE + 3;
+        const LONG_BYTES: usize = 10_000;
         let directory = tempfile::tempdir().unwrap();
         let (store, owner) = (ResponseStore::of(&Home::at(directory.path())), Principal::new("t", "s", "k"));
         let response = json!({});
@@ -83,14 +89,19 @@ mod tests {
             request_digest: None,
             workspace: None,
         };
-        let lines: Vec<String> =
-            (0..EVENTS).map(|number| json!({"type": "a.b", "n": number}).to_string()).collect();
+        let line = |number| {
+            let text = if number < EVENTS_AT_ONCE { String::new() } else { "x".repeat(LONG_BYTES) };
+            json!({"type": "a.b", "n": number, "text": text}).to_string()
+        };
+        let lines: Vec<String> = (0..EVENTS).map(line).collect();
         let encoded = store.encode(&owner, new).unwrap();
         encoded.write_with_events(&lines.iter().map(String::as_str)).unwrap();
         let (_, stored) = store.get_with_events(&owner, "resp_1").unwrap().unwrap();
         let (mut events, mut read) = (ReplayedEvents::new(stored), Vec::new());
         while let Some(blocks) = events.next().await {
             assert!(blocks.len() <= EVENTS_AT_ONCE);
+            let bytes: usize = blocks.iter().map(|block| block.bytes().len()).sum();
+            assert!(bytes < BYTES_AT_ONCE + 2 * LONG_BYTES, "{bytes}");
             read.extend(blocks.iter().map(|block| block.data_text().to_owned()));
         }
         assert_eq!(read, lines);

@@ -1,7 +1,7 @@
 //! The body of `POST /v1/responses`, parsed and checked without IO.
 //!
-//! Every known field is used, echoed, or refused with its name. Unknown top-level fields are ignored, because newer
-//! clients send fields that this server does not support; the reply lists them in the header `haft-warnings`.
+//! Every known field is used, echoed, or refused with its name. Fields that are unknown, or that change no answer, are
+//! ignored, because newer clients send fields that this server does not support (see `ignored_fields`).
 
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use haft_runtime::models::RequestFeature;
 use serde_json::{Map, Value, json};
 
 use super::field::{RequestField, invalid, required};
+use super::ignored_fields::IgnoredFields;
 use super::items::InputItem;
 use super::model_settings::ModelSetting;
 use super::object::EventOptions;
@@ -27,10 +28,6 @@ const TEXT_CHARS_MAX: usize = 10_485_760;
 
 /// The default size above which a conversation is compacted, in tokens, if the request sets none.
 const COMPACT_THRESHOLD_TOKENS: u32 = 100_000;
-
-/// Known fields that have no effect: a request without them gets the same response.
-const IGNORED: [&str; 6] =
-    ["user", "prompt_cache_retention", "prompt_cache_options", "moderation", "access_programs", "image"];
 
 /// The values of `include` that have no effect, because this server has no items with such content.
 const INCLUDED_NEVER: [&str; 6] = [
@@ -87,7 +84,7 @@ pub(crate) struct CreateRequest {
     pub(crate) compact_threshold: Option<u64>,
     /// Limits that only the native API can set.
     pub(crate) narrowing: RunNarrowing,
-    /// Set by headers, because a WebSocket message has no fields for them.
+    /// The options from the HTTP headers. A WebSocket message has no fields for them.
     pub(crate) event_options: EventOptions,
     /// The digest of the request body. An idempotency key can be used again only with the same digest.
     pub(crate) digest: Option<String>,
@@ -162,8 +159,10 @@ pub(crate) enum TextFormat {
 pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiError> {
     let mut echo = defaults();
     let (mut warnings, mut settings) = (Vec::new(), Vec::new());
+    let mut ignored = IgnoredFields::within(&body);
     let mut take = |name: &'static str| RequestField::new(name, body.remove(name));
     let (input, input_items) = input(take("input"))?;
+    warnings.extend(input.iter().filter_map(InputItem::warning).map(str::to_owned));
     let previous_response_id = take("previous_response_id").text()?;
     let conversation = conversation(&take("conversation"), &mut echo)?;
     let instructions = take("instructions").text()?;
@@ -191,7 +190,9 @@ pub(crate) fn parse(mut body: Map<String, Value>) -> Result<CreateRequest, ApiEr
     }
     echo_value(&mut echo, "instructions", instructions.clone().map(Value::from).as_ref());
     echo_value(&mut echo, "previous_response_id", previous_response_id.clone().map(Value::from).as_ref());
-    let unknown_fields = unknown_fields(&body, &mut warnings);
+    ignored.add_rest(&body);
+    warnings.extend(ignored.warnings());
+    let unknown_fields = ignored.unknown_names();
     if conversation.is_some() && previous_response_id.is_some() {
         let message = "`conversation` and `previous_response_id` cannot be used together";
         return Err(invalid("conversation", message));
@@ -241,14 +242,6 @@ fn echo_tools(written: &RequestField, echo: &mut Map<String, Value>) {
     shown.iter_mut().for_each(requested_servers::without_secrets);
     shown.iter_mut().for_each(tools::complete);
     echo_value(echo, "tools", shown.as_ref());
-}
-
-/// Returns the names of the fields that the server does not know, and adds a warning for each of them.
-fn unknown_fields(rest: &Map<String, Value>, warnings: &mut Vec<String>) -> Vec<String> {
-    let unknown = rest.keys().filter(|name| !IGNORED.contains(&name.as_str()));
-    let unknown: Vec<String> = unknown.cloned().collect();
-    warnings.extend(unknown.iter().map(|name| format!("the server ignored the unknown field `{name}`")));
-    unknown
 }
 
 fn truncation(field: &RequestField, echo: &mut Map<String, Value>) -> Result<Option<Truncation>, ApiError> {

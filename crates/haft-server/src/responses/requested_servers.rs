@@ -142,8 +142,7 @@ pub(super) fn named(tools: &RequestTools) -> impl Iterator<Item = (&str, &NamedS
     })
 }
 
-/// Returns the secrets for a stored run that continues: the servers that the run began with, as the request names them
-/// now.
+/// Returns the secrets for a stored run that continues. The new request must name all servers that the run began with.
 pub(super) fn resumed(spec: &RunSpec, tools: &RequestTools) -> Result<RunSecrets, ApiError> {
     let mut secrets = RunSecrets::none();
     for label in requested_labels(&spec.secrets) {
@@ -175,7 +174,8 @@ pub(super) fn without_secrets(tools: &mut Value) {
     }
 }
 
-/// Returns scheme, host and port, and marks if more follows. A path or query may contain a token, so it is left out.
+/// Returns scheme, host and port, and marks whether a path or query follows. Omits path and query, because they may
+/// contain a token.
 fn shown_url(text: &str) -> String {
     let Ok(url) = text.parse::<http::Uri>() else { return "<redacted>".into() };
     let (Some(scheme), Some(authority)) = (url.scheme_str(), url.authority()) else {

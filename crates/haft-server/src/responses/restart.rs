@@ -1,7 +1,7 @@
 //! Continues background responses that an earlier process did not finish.
 //!
-//! The run resumes from its journal, and the fold reads the event log from its beginning. The stream therefore has the
-//! same ids and event numbers that clients of the earlier process saw.
+//! The run resumes from its journal, and the event log is converted again from its beginning. The stream therefore has
+//! the same ids and event numbers that clients of the earlier process saw.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::tool_origin::ToolOrigins;
 use super::workspace::{self, ResponseWorkspace};
 use super::{approvals, origins};
 use crate::auth::Caller;
-use crate::server::ServerState;
+use crate::server::{ActiveWork, ServerState};
 use crate::store_errors::StoreKind;
 
 /// Continues all unfinished responses. Starts them one after the other; each then continues in a task of its own.
@@ -39,7 +39,8 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
     let owner = one.principal();
     let record = state.responses.get(&owner, &one.id).ok().flatten();
     let Some(record) = record.filter(|record| is_open(&record.response)) else {
-        // Ignore the entry: the response was deleted, or its end was stored just before the process ended.
+        // Remove the entry and ignore a failure: the response was deleted, or its end was stored just before the
+        // process ended.
         let _ = state.responses.end(&one.id);
         return;
     };
@@ -67,7 +68,7 @@ async fn resume(state: &ServerState, caller: &Caller, session: SessionId) -> Res
     let hooks = RunHooks {
         finished: FinishedRun::EndsAgain,
         queue_entry: QueueEntry::Accepted,
-        ..approvals::hooks(caller, SessionStorage::Stores)
+        ..approvals::hooks(state, caller, SessionStorage::Stores)
     };
     let resumed = state.runtime.resume_with(session, spec, None, RunSecrets::none(), hooks).await;
     resumed.map_err(failed)
@@ -92,7 +93,7 @@ fn active(
     };
     let first_event = EventSeq(record.first_event);
     let run = ResponseRun { handle, answers, first_event, workspace, known_workspace: None };
-    ActiveResponse::new(Arc::clone(state), run, ResponseFold::new(head), kept)
+    ActiveResponse::new(ActiveWork::begin(state), run, ResponseFold::new(head), kept)
 }
 
 /// Returns the labels of the servers that the request named by URL.

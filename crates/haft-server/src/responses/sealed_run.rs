@@ -1,5 +1,5 @@
-//! Runs that wait for approval and that a client keeps for the server, encrypted ("sealed") in an item of type
-//! `reasoning`. The server does not store them.
+//! Suspended runs that wait for approval and that the server does not store. The client keeps such a run, encrypted
+//! ("sealed"), in an item of type `reasoning`.
 
 use haft_runtime::SuspendedRun;
 use haft_store::responses::{ResponseRecord, WaitingApproval};
@@ -12,7 +12,7 @@ use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::server::ServerState;
 
-/// The first bytes of the text of a sealed run. The text of a sealed turn is a JSON object and begins with a bracket.
+/// The first bytes of a decrypted run. A decrypted turn is a JSON object, so it begins with a brace instead.
 const MARK: &[u8] = b"run ";
 
 /// A response that ended with approval requests, and the run that continues when they are answered.
@@ -66,7 +66,7 @@ pub(super) fn approval_items<'a>(output: impl IntoIterator<Item = &'a Value>) ->
     output.into_iter().filter(|item| item["type"] == "mcp_approval_request").cloned().collect()
 }
 
-/// Reads a decrypted text; `None` if it is not a run.
+/// Reads a decrypted text; `None` if the text is not a run.
 pub(super) fn read(path: &str, text: &[u8]) -> Result<Option<SuspendedResponse>, ApiError> {
     let Some(json) = text.strip_prefix(MARK) else { return Ok(None) };
     serde_json::from_slice(json).map(Some).map_err(|error| {

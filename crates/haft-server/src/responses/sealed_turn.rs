@@ -1,9 +1,9 @@
-//! Turns that a client keeps for the server, encrypted ("sealed") in an item of type `reasoning`. The server does not
-//! store them.
+//! Turns that the server does not store. The client keeps such a turn, encrypted ("sealed"), in an item of type
+//! `reasoning`.
 //!
 //! A sealed turn contains the messages of one response in the engine's form, with the provider's reasoning and
-//! signatures, which the other output items do not have. A client sends back both, so this module removes the items
-//! that a sealed turn also contains.
+//! signatures, which the other output items do not have. A client sends back the sealed turn and the other items, so
+//! this module removes the items that the sealed turn also contains.
 
 use haft_core::conversation::{Conversation, Message, MessagePart, Role};
 use haft_core::stored::StoredMessage;
@@ -125,7 +125,9 @@ impl SealedTurn {
     fn surrounds(&self, item: &InputItem) -> bool {
         match item {
             InputItem::Message { role, .. } => *role == Role::Assistant,
-            InputItem::Call(_) | InputItem::Finished { .. } | InputItem::Dropped => true,
+            InputItem::Call(_) | InputItem::Finished { .. } | InputItem::Dropped | InputItem::Skipped(_) => {
+                true
+            }
             InputItem::Output { call, .. } => self.open_calls.contains(call),
             InputItem::ApprovalResponse { .. }
             | InputItem::Reference(_)
@@ -142,6 +144,7 @@ impl SealedTurn {
             InputItem::Dropped => true,
             InputItem::Message { .. }
             | InputItem::Output { .. }
+            | InputItem::Skipped(_)
             | InputItem::ApprovalResponse { .. }
             | InputItem::Reference(_)
             | InputItem::Compaction(_)
@@ -149,8 +152,8 @@ impl SealedTurn {
         }
     }
 
-    /// Returns true if the turn contains a finished call. Compares name and arguments if the call id does not contain
-    /// the response id, because clients without a store omit the response id.
+    /// Returns true if the turn contains a finished call. If the call id does not contain the response id, compares
+    /// name and arguments, because clients that do not use stored responses omit the response id.
     fn has_finished(&self, call: &ToolCall) -> bool {
         let hex = self.response.trim_start_matches("resp_");
         let is_same =
@@ -161,7 +164,7 @@ impl SealedTurn {
     fn has_text(&self, found: &str) -> bool {
         let replies = self.messages.iter().filter(|message| message.role == Role::Assistant);
         let own = |message: &Message| {
-            let single = message.parts.iter().filter_map(MessagePart::as_text);
+            let single = message.parts.iter().filter_map(shown_text);
             single.map(str::trim).any(|part| part == found) || text(&message.parts) == found
         };
         replies.into_iter().any(own)
@@ -174,7 +177,12 @@ impl SealedTurn {
 
 /// Returns the whole text of a message.
 fn text(parts: &[MessagePart]) -> String {
-    parts.iter().filter_map(MessagePart::as_text).collect::<String>().trim().to_owned()
+    parts.iter().filter_map(shown_text).collect::<String>().trim().to_owned()
+}
+
+/// Returns the text that a client sees in a part.
+fn shown_text(part: &MessagePart) -> Option<&str> {
+    part.as_text().or(part.as_refusal())
 }
 
 #[cfg(test)]

@@ -28,6 +28,7 @@ use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::models::ROUTE;
 use crate::server::ServerState;
+use crate::settings::AuthMode;
 
 /// The built-in tool that needs no scope, because it neither reads files nor changes anything.
 pub(crate) const HARMLESS: &str = "current_date";
@@ -117,7 +118,16 @@ pub(crate) fn uses_files(state: &ServerState, request: &CreateRequest, target: &
 }
 
 /// Returns true if a call of a checked request may need approval. If not, the run needs no journal.
-pub(crate) fn may_ask(caller: &Caller, request: &CreateRequest, target: &ModelTarget) -> bool {
+pub(crate) fn may_ask(
+    state: &ServerState,
+    caller: &Caller,
+    request: &CreateRequest,
+    target: &ModelTarget,
+) -> bool {
+    match state.settings.auth {
+        AuthMode::Keys => {}
+        AuthMode::NoAuth => return false,
+    }
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     match target {
         ModelTarget::Agent(_) => has_scope,
@@ -190,7 +200,8 @@ fn check_tools(
     }
 }
 
-/// Checks the label of a configured server. Of two servers whose labels give the same namespace, only one has tools.
+/// Checks the label of a configured server. If the labels of two servers give the same namespace, only one of the
+/// servers has tools, and the other one is refused.
 fn check_configured(config: &ResolvedConfig, path: &str, label: &str) -> Result<(), ApiError> {
     let problem = if config.mcp_servers.contains_key(label) {
         namespace_conflict(&config.mcp_servers, label)
@@ -394,7 +405,7 @@ fn queue_full(full: RunQueueFull) -> ApiError {
     ApiError::new(kind, full.to_string()).with_code("queue_full").after(QUEUE_RETRY_S)
 }
 
-/// Converts the reason why the run of a new request did not start.
+/// Returns the API error for a new request whose run did not start.
 pub(crate) fn not_started_for(error: &StartError, request: &CreateRequest) -> ApiError {
     match error {
         // The request itself sets the cost limit that needs a price, so this is an error of the request.
@@ -408,7 +419,7 @@ pub(crate) fn not_started_for(error: &StartError, request: &CreateRequest) -> Ap
 
 /// Returns the error for a tool of the request that the server does not have.
 fn unknown_tool(names: &[String], request: &CreateRequest) -> ApiError {
-    // A pattern is in lower case.
+    // Compare in lower case, because patterns are in lower case.
     let of_tool = |tool: &ServerTool| match tool {
         ServerTool::Named { path, name } if names.contains(&name.to_ascii_lowercase()) => {
             Some((path.clone(), name.clone()))
@@ -423,7 +434,7 @@ fn unknown_tool(names: &[String], request: &CreateRequest) -> ApiError {
     }
 }
 
-/// Converts the reason why a run did not start.
+/// Returns the API error for a run that did not start.
 pub(crate) fn not_started(error: &StartError) -> ApiError {
     let message = error.to_string();
     match error {

@@ -11,6 +11,7 @@ use super::event_block::EventBlock;
 use super::foreground::StreamedResponse;
 use super::live::LiveFollower;
 use super::replayed_events::ReplayedEvents;
+use super::request::DeltaPadding;
 use crate::event_stream::{self, PING, PING_INTERVAL};
 
 /// The last block of every stream.
@@ -52,6 +53,23 @@ enum StreamPhase<S> {
 
 pub(crate) fn stream_response(source: EventSource) -> Response {
     stream_of(source)
+}
+
+/// Streams events that earlier readers may have read with another padding.
+pub(crate) fn stream_with_padding(source: EventSource, padding: DeltaPadding) -> Response {
+    stream_of(RepaddedEvents { source, padding })
+}
+
+struct RepaddedEvents {
+    source: EventSource,
+    padding: DeltaPadding,
+}
+
+impl BlockSource for RepaddedEvents {
+    async fn next(&mut self) -> Option<Vec<EventBlock>> {
+        let events = self.source.next().await?;
+        Some(events.into_iter().map(|event| event.with_padding(self.padding)).collect())
+    }
 }
 
 fn stream_of(source: impl BlockSource) -> Response {

@@ -18,11 +18,12 @@ use super::field::{RequestField, invalid};
 use super::items::InputItem;
 use super::request::{self, CreateRequest};
 use crate::error::ApiError;
+use crate::request_json::parse_object;
 
 /// The maximum number of steering messages of one connection whose input is not part of a response yet.
 const STEERS_MAX: usize = 16;
 
-/// The maximum number of ended responses that a connection remembers, to tell them from unknown ones.
+/// The maximum number of ended responses that a connection remembers, to distinguish them from unknown responses.
 const ENDED_MAX: usize = 64;
 
 /// The fields of a steering message.
@@ -49,7 +50,7 @@ pub(super) struct SteerQueue {
     ended: VecDeque<String>,
 }
 
-/// A response, the settings that a successor has, and the queued input.
+/// A response, the settings for its successor, and the queued input.
 #[derive(Debug, Default)]
 struct SteeredResponse {
     id: String,
@@ -69,8 +70,8 @@ pub(super) struct AcceptedSteer {
     input: Value,
     parsed: Vec<InputItem>,
     items: Vec<Value>,
-    /// True after the server has sent the event that the input waits for the client's next request. The server sends it
-    /// once.
+    /// True after the server has told the client that the input waits for the client's next request. This event is sent
+    /// only once.
     is_announced: bool,
 }
 
@@ -81,7 +82,7 @@ pub(super) struct SteeredRequest {
     pub(super) input: TakenInput,
 }
 
-/// The steering input that a request takes out of the queue, and the settings of a successor.
+/// The steering input that a request takes out of the queue, and the settings for a successor of the new response.
 #[derive(Debug, Default)]
 pub(super) struct TakenInput {
     /// `None` if the response cannot be steered.
@@ -104,7 +105,13 @@ pub(super) enum SteerStep {
 impl SteerQueue {
     /// Reads a steering message, and returns the event that answers it.
     pub(super) fn submit(&mut self, text: &str) -> Value {
-        let message: Map<String, Value> = serde_json::from_str(text).unwrap_or_default();
+        let message = match parse_object(text.as_bytes(), "the message") {
+            Ok(message) => message,
+            Err(error) => {
+                let unknown = json!({"previous_response_id": "", "input": ""});
+                return SteerError::new("invalid_input", error.message).event(unknown);
+            }
+        };
         let target =
             message.get("previous_response_id").and_then(Value::as_str).unwrap_or_default().to_owned();
         let input = message.get("input").cloned().unwrap_or_else(|| "".into());
@@ -212,8 +219,9 @@ impl SteerQueue {
         SteerStep::Successor(input, request)
     }
 
-    /// Keeps a response that waits for the client: for its queued input, and for the settings, which the request that
-    /// answers an approval need not repeat. Forgets the oldest one without input if there are too many.
+    /// Keeps a response that waits for the client, because the client's next request needs the queued input, and a
+    /// request that answers an approval also needs the settings. If too many responses wait, forgets the oldest one
+    /// without input.
     fn wait(&mut self, response: SteeredResponse) {
         if self.waiting.len() >= ENDED_MAX {
             let oldest = self.waiting.iter().position(|waiting| waiting.steers.is_empty());
@@ -287,8 +295,8 @@ pub(super) fn settings_of(body: &Map<String, Value>) -> SuccessorSettings {
     kept.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Puts queued input before the input of a request, but after the outputs of calls: for a model, the output of a call
-/// must directly follow the call.
+/// Puts queued input before the other input of a request, but after the outputs of calls, because a model requires the
+/// output of a call directly after the call.
 fn insert(request: &mut CreateRequest, steers: &[AcceptedSteer]) {
     let outputs = request.input.iter().take_while(|item| matches!(item, InputItem::Output { .. })).count();
     let parsed = steers.iter().flat_map(|steer| steer.parsed.iter().cloned());
@@ -297,7 +305,7 @@ fn insert(request: &mut CreateRequest, steers: &[AcceptedSteer]) {
     request.input_items.splice(outputs..outputs, items);
 }
 
-/// Returns the items that the client must send so that a response can continue, without their results.
+/// Returns the items that the client must send before the response can continue, without their results.
 fn required_input(response: &Value) -> Vec<Value> {
     let items = response["output"].as_array().into_iter().flatten();
     let stub = |item: &Value| match item["type"].as_str() {
@@ -371,6 +379,19 @@ mod tests {
 
     fn steer(input: &Value) -> Value {
         json!({"type": "response.steer", "previous_response_id": "resp_1", "input": input})
+    }
+
+    #[test]
+    fn steering_message_with_a_duplicate_field_is_refused() {
+        let message = r#"{"type":"response.steer","previous_response_id":"resp_1","input":"a","input":"b"}"#;
+        let mut queue = queue();
+        let failed = queue.submit(message);
+        assert_eq!(
+            (&failed["type"], &failed["error"]["code"]),
+            (&json!("response.steer.failed"), &json!("invalid_input"))
+        );
+        assert!(failed["error"]["message"].as_str().unwrap().contains("`input` twice"), "{failed}");
+        assert!(queue.active.is_some_and(|response| response.steers.is_empty()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use haft_store::responses::{ResponseRecord, StoredEvents};
+use haft_store::responses::{ListOrder, ResponseListQuery, ResponsePage, ResponseRecord, StoredEvents};
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::field::invalid;
 use super::object::is_open;
 use super::replayed_events::ReplayedEvents;
+use super::request::DeltaPadding;
 use super::sse::{self, EventSource};
 use super::websocket::{self, SocketOptions};
 use super::{event_options, trace_context};
@@ -42,6 +43,35 @@ pub(crate) struct ListPage {
 pub(crate) struct RetrieveQuery {
     stream: Option<String>,
     starting_after: Option<String>,
+    include_obfuscation: Option<String>,
+}
+
+impl RetrieveQuery {
+    /// Returns the number of the first event; `None` if the client wants the object.
+    fn first_event(&self) -> Result<Option<usize>, ApiError> {
+        let from = match self.starting_after.as_deref().map(str::parse::<usize>) {
+            None => 0,
+            Some(Ok(number)) => number.saturating_add(1),
+            Some(Err(_)) => {
+                return Err(invalid("starting_after", "`starting_after` must be an event number"));
+            }
+        };
+        let streams = boolean("stream", self.stream.as_deref())?;
+        Ok((streams == Some(true)).then_some(from))
+    }
+
+    /// Returns the padding of the stream; `None` for the padding that the creating request asked for.
+    fn padding(&self) -> Result<Option<DeltaPadding>, ApiError> {
+        let pads = boolean("include_obfuscation", self.include_obfuscation.as_deref())?;
+        Ok(pads.map(|pads| if pads { DeltaPadding::On } else { DeltaPadding::Off }))
+    }
+}
+
+/// Reads a parameter of a query.
+fn boolean(name: &'static str, written: Option<&str>) -> Result<Option<bool>, ApiError> {
+    written
+        .map(|text| text.parse().map_err(|_| invalid(name, format!("`{name}` must be true or false"))))
+        .transpose()
 }
 
 /// `GET /v1/responses/{id}`: returns the object, or streams a background response starting at a given event.
@@ -51,24 +81,32 @@ pub(crate) async fn get(
     Path(id): Path<String>,
     Query(query): Query<RetrieveQuery>,
 ) -> Result<Response, ApiError> {
+    let (first, padding) = (query.first_event()?, query.padding()?);
     let live = state.live.get(&caller.principal, &id);
-    if query.stream.as_deref() != Some("true") {
+    let Some(from) = first else {
         return Ok(match live {
             Some(live) => Json(live.snapshot()).into_response(),
             None => Json(found(&state, &caller, &id).await?.response).into_response(),
         });
-    }
-    let from = match query.starting_after.as_deref().map(str::parse::<usize>) {
-        None => 0,
-        Some(Ok(number)) => number.saturating_add(1),
-        Some(Err(_)) => {
-            return Err(invalid("starting_after", "`starting_after` must be an event number"));
-        }
     };
-    if let Some(live) = live {
-        return Ok(sse::stream_response(EventSource::Follower(live.follow(from))));
-    }
-    let (record, mut events) = found_with_events(&state, &caller, &id).await?;
+    let source = match live {
+        Some(live) => EventSource::Follower(live.follow(from)),
+        None => EventSource::Recorded(recorded_events(&state, &caller, &id, from).await?),
+    };
+    Ok(match padding {
+        None => sse::stream_response(source),
+        Some(padding) => sse::stream_with_padding(source, padding),
+    })
+}
+
+/// Returns the stored events of a response that has ended, starting at a number.
+async fn recorded_events(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+    from: usize,
+) -> Result<ReplayedEvents, ApiError> {
+    let (record, mut events) = found_with_events(state, caller, id).await?;
     if is_unfinished(&record) {
         let message =
             "the server has restarted and has not continued this response yet; try again in a moment";
@@ -81,7 +119,7 @@ pub(crate) async fn get(
         ));
     }
     let events = blocking(move || events.skip(from).map(|()| events)).await?;
-    Ok(sse::stream_response(EventSource::Recorded(ReplayedEvents::new(events))))
+    Ok(ReplayedEvents::new(events))
 }
 
 /// `GET /v1/responses`: lists the caller's responses, the newest first. With an `Upgrade` header, opens the WebSocket.
@@ -98,15 +136,18 @@ pub(crate) async fn list(
         let options = SocketOptions { events: event_options(&headers)?, trace: trace_context(&headers) };
         return Ok(websocket::accept(upgrade, state, caller, options, slot));
     }
-    let (store, owner) = (state.responses.clone(), caller.principal.clone());
-    let listed = blocking(move || store.list(&owner)).await?;
+    let (limit, order) = (page_limit(page.limit.as_deref())?, page.order()?);
+    let (store, owner, after) = (state.responses.clone(), caller.principal.clone(), page.after.clone());
+    let listed =
+        blocking(move || store.list(&owner, &ResponseListQuery { after: after.as_deref(), limit, order }));
+    let ResponsePage { records, has_more } = listed.await?.ok_or_else(|| page.unknown_after())?;
     // Replace the status, because the store has the initial status until the response ends.
     let current = |record: ResponseRecord| match state.live.get(&caller.principal, &record.id) {
         Some(live) => live.snapshot(),
         None => record.response,
     };
-    let responses = listed.into_iter().map(current).collect();
-    page.of(responses).map(|list| Json(list).into_response())
+    let responses: Vec<Value> = records.into_iter().map(current).collect();
+    Ok(Json(list_object(&responses, has_more)).into_response())
 }
 
 /// `DELETE /v1/responses/{id}`: deletes a response.
@@ -127,7 +168,7 @@ pub(crate) async fn delete(
     Err(missing(&id))
 }
 
-/// `POST /v1/responses/{id}/cancel`. Only a background response can be cancelled by its id.
+/// `POST /v1/responses/{id}/cancel`: cancels a background response. Other responses cannot be cancelled by their id.
 pub(crate) async fn cancel(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
@@ -167,26 +208,43 @@ impl ListPage {
     pub(crate) fn of(&self, newest_first: Vec<Value>) -> Result<Value, ApiError> {
         let limit = page_limit(self.limit.as_deref())?;
         let mut all = newest_first;
-        match self.order.as_deref() {
-            None | Some("desc") => {}
-            Some("asc") => all.reverse(),
-            Some(_) => return Err(invalid("order", "`order` must be asc or desc")),
+        match self.order()? {
+            ListOrder::NewestFirst => {}
+            ListOrder::OldestFirst => all.reverse(),
         }
         let start = match &self.after {
             None => 0,
             Some(after) => {
                 let place = all.iter().position(|entry| entry["id"] == **after);
-                place.ok_or_else(|| invalid("after", format!("the list has no entry `{after}`")))? + 1
+                place.ok_or_else(|| self.unknown_after())? + 1
             }
         };
         let rest = &all[start..];
         let data = &rest[..rest.len().min(limit)];
-        let id = |entry: Option<&Value>| entry.map(|entry| entry["id"].clone());
-        Ok(json!({
-            "object": "list", "data": data, "first_id": id(data.first()), "last_id": id(data.last()),
-            "has_more": rest.len() > data.len(),
-        }))
+        Ok(list_object(data, rest.len() > data.len()))
     }
+
+    fn order(&self) -> Result<ListOrder, ApiError> {
+        match self.order.as_deref() {
+            None | Some("desc") => Ok(ListOrder::NewestFirst),
+            Some("asc") => Ok(ListOrder::OldestFirst),
+            Some(_) => Err(invalid("order", "`order` must be asc or desc")),
+        }
+    }
+
+    fn unknown_after(&self) -> ApiError {
+        let after = self.after.as_deref().unwrap_or_default();
+        invalid("after", format!("the list has no entry `{after}`"))
+    }
+}
+
+/// Returns one page of a list.
+fn list_object(data: &[Value], has_more: bool) -> Value {
+    let id = |entry: Option<&Value>| entry.map(|entry| entry["id"].clone());
+    json!({
+        "object": "list", "data": data, "first_id": id(data.first()), "last_id": id(data.last()),
+        "has_more": has_more,
+    })
 }
 
 /// Reads the parameter `limit` of a list.

@@ -32,7 +32,7 @@ impl RequestedChoice {
 }
 
 /// Parses the choice. `allowed` and `forced` are the top-level fields `allowed_tools` and `forced_tool` that some
-/// clients send.
+/// clients send. An empty `allowed` means all tools, because these clients send an empty list if they restrict nothing.
 pub(crate) fn parse(
     choice: &RequestField,
     allowed: &RequestField,
@@ -48,7 +48,7 @@ pub(crate) fn parse(
         Some(_) => return Err(choice.wrong("a string or an object")),
         None => None,
     };
-    if let Some(names) = allowed.array()? {
+    if let Some(names) = allowed.array()?.filter(|names| !names.is_empty()) {
         let names = names.iter().enumerate().map(|(at, name)| {
             let path = format!("allowed_tools[{at}]");
             name.as_str()
@@ -83,6 +83,10 @@ fn structured(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Result
             &RequestField::new("", None),
             warnings,
         ),
+        Some(kind) if kind.starts_with(OWN_PREFIX) => Ok(RequestedChoice {
+            choice: ToolChoice::Named(kind[OWN_PREFIX.len()..].to_owned()),
+            wire: Value::Object(object.clone()),
+        }),
         Some(kind) if is_hosted(kind) => {
             warnings.push(format!("the server ignored `tool_choice`: it has no tool of type `{kind}`"));
             Ok(RequestedChoice { choice: ToolChoice::Auto, wire: Value::Object(object.clone()) })
@@ -108,7 +112,7 @@ fn mcp(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
     Ok(RequestedChoice { wire: Value::Object(object.clone()), choice })
 }
 
-/// The tools that an entry of type `mcp` means, by their identity.
+/// The tools that an entry of type `mcp` selects, by their identity.
 enum McpChoice {
     Tool(String),
     /// All tools of a server.
@@ -206,6 +210,11 @@ mod tests {
         assert_eq!(of(json!({"forced_tool": {"type": "function", "name": "f"}})).choice, named);
         let mcp = of(json!({"type": "mcp", "server_label": "s", "name": "t"}));
         assert_eq!(mcp.choice, ToolChoice::Named("mcp:s__t".into()));
+        let own = of(json!({"type": "haft:bash"}));
+        assert_eq!(
+            (own.choice.clone(), own.wire()),
+            (ToolChoice::Named("bash".into()), json!({"type": "haft:bash"}))
+        );
         let tools =
             json!([{"type": "function", "name": "f"}, {"type": "mcp", "server_label": "s", "name": "t"}]);
         let listed = of(json!({"type": "allowed_tools", "mode": "required", "tools": tools}));
@@ -254,6 +263,17 @@ mod tests {
         .unwrap();
         let expected = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "f"}]});
         assert_eq!(chosen.wire(), expected);
+        for (mode, expected) in [
+            (None, ToolChoice::Auto),
+            (Some("auto"), ToolChoice::Auto),
+            (Some("none"), ToolChoice::None),
+            (Some("required"), ToolChoice::Required),
+        ] {
+            let choice = RequestField::new("tool_choice", mode.map(Value::from));
+            let empty = RequestField::new("allowed_tools", Some(json!([])));
+            let chosen = parse(&choice, &empty, &RequestField::new("", None), &mut Vec::new()).unwrap();
+            assert_eq!((chosen.choice, chosen.wire), (expected, json!(mode.unwrap_or("auto"))));
+        }
         let forced = RequestField::new("forced_tool", Some(json!({"type": "function", "name": "f"})));
         let (none, not_allowed) = (RequestField::new("tool_choice", None), RequestField::new("", None));
         let chosen = parse(&none, &not_allowed, &forced, &mut Vec::new()).unwrap();

@@ -1,7 +1,7 @@
 //! The MCP server behind a tool name.
 //!
-//! The exposed name of a tool depends on the naming scheme, and a server name that is no valid namespace is changed. So a
-//! name is never split: the catalog of the run knows the tool that the name means.
+//! The name of a tool that models see depends on the naming scheme, and a server name that is not a valid namespace is
+//! changed. So the server is never read from the name: the catalog of the run knows which tool a name means.
 
 use std::fmt;
 use std::sync::Arc;
@@ -69,12 +69,12 @@ pub(crate) fn identity_pattern(label: &str) -> String {
     format!("{}__*", Namespace::sanitize(label))
 }
 
-/// Returns an item of a tool selection that means MCP tools by their identity.
+/// Returns an entry of a tool selection that selects MCP tools by their identity.
 pub(crate) fn mcp_item(pattern: &str) -> String {
     format!("{MCP_ITEM_PREFIX}{pattern}")
 }
 
-/// Returns an item of a tool selection that means MCP tools by their identity and by their effects.
+/// Returns an entry of a tool selection that selects MCP tools by their identity and by their effects.
 pub(crate) fn mcp_selection(pattern: &str, read_only: Option<bool>) -> String {
     match read_only {
         None => mcp_item(pattern),

@@ -145,8 +145,8 @@ pub(crate) fn parse(
     Ok(tools)
 }
 
-/// Adds the fields that the specification requires in the repeated functions of a response, and replaces the nested form
-/// of the Chat Completions API.
+/// Completes the functions that a response repeats: adds the fields that the specification requires, and flattens the
+/// nested form of the Chat Completions API.
 pub(crate) fn complete(tools: &mut Value) {
     for tool in tools.as_array_mut().into_iter().flatten().filter(|tool| tool["type"] == "function") {
         let Value::Object(tool) = tool else { continue };
@@ -159,8 +159,8 @@ pub(crate) fn complete(tools: &mut Value) {
     }
 }
 
-/// Refuses a name that cannot be a pattern for tools. A pattern for MCP tools needs an entry of type `mcp`, which has a
-/// label and settings for approvals.
+/// Refuses a name that is not a valid tool pattern. Refuses patterns for MCP tools too: they need an entry of type
+/// `mcp`, which has a label and approval settings.
 fn check_own_name(path: &str, name: &str) -> Result<(), ApiError> {
     let wrong = |message: String| invalid(format!("{path}.type"), message);
     if name.starts_with(MCP_ITEM_PREFIX) {

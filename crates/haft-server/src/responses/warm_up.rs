@@ -20,8 +20,8 @@ pub(super) struct WarmedResponse {
     pub(super) last: LastResponse,
 }
 
-/// Checks the request like one that calls a model, and reads its conversation. The response is never stored: a client
-/// uses it only as the beginning of its next message on the same connection.
+/// Checks the request like a request that calls a model, and reads its conversation. The response is never
+/// stored: only the next message on the same connection can continue from it.
 pub(super) async fn warm_up(
     state: &Arc<ServerState>,
     caller: &Caller,

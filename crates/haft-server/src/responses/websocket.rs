@@ -26,6 +26,7 @@ use crate::accept::ConnectionSlot;
 use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::rate_limit;
+use crate::request_json::parse_object;
 use crate::server::ServerState;
 
 /// The maximum number of requests that wait while a response is in progress.
@@ -34,7 +35,7 @@ const WAITING_MAX: usize = 16;
 /// The error message for a connection that takes no more requests.
 const TOO_OLD: &str = "this connection has reached its maximum age; open a new one";
 
-/// The error for a closed connection, on which the server can send no answer.
+/// The error that the connection is closed, so that the server can send no answer.
 struct SocketClosed;
 
 /// A connection and its state.
@@ -51,8 +52,8 @@ struct ResponseSocket {
     sequence: u64,
     /// The time at which the connection takes no more requests.
     end: Instant,
-    /// The time at which the server sends a ping, unless it sends another message before. Proxies close connections
-    /// that are silent for longer.
+    /// The time at which the server sends a ping, unless it sends another message earlier. Without pings, proxies close
+    /// silent connections.
     next_ping: Instant,
     /// The `stream_id` of the current request. Every event of the request repeats it.
     stream_id: Option<String>,
@@ -63,7 +64,7 @@ struct ResponseSocket {
 #[derive(Debug, Clone)]
 pub(crate) struct SocketOptions {
     pub(crate) events: EventOptions,
-    /// The span of the client, which all its responses continue.
+    /// The client's trace context, which all responses of the connection continue.
     pub(crate) trace: Option<TraceContext>,
 }
 
@@ -201,7 +202,7 @@ impl ResponseSocket {
         Ok((body, generation))
     }
 
-    /// Prepares a conversation without a model request. The response is on this connection only.
+    /// Prepares a conversation without a model request. Only this connection knows the response.
     async fn warm_up(&mut self, body: Map<String, Value>) -> Result<(), SocketClosed> {
         let warmed = self.warmed_up(body).await;
         self.last = None;
@@ -355,17 +356,13 @@ fn headers_of(error: &ApiError, limits: &HeaderMap) -> Option<Value> {
 
 /// Reads a `response.create` message. A WebSocket always streams, and does not support background responses.
 fn create_message(text: &str) -> Result<CreateMessage, ApiError> {
-    let wrong = |message: String| ApiError::new(ApiErrorKind::InvalidRequest, message);
-    let value =
-        serde_json::from_str(text).map_err(|error| wrong(format!("the message is not JSON: {error}")))?;
-    let Value::Object(mut body) = value else {
-        return Err(wrong("the message must be a JSON object".into()));
-    };
+    let mut body = parse_object(text.as_bytes(), "the message")?;
     match body.remove("type") {
         Some(Value::String(kind)) if kind == "response.create" => {}
         _ => return Err(invalid("type", "`type` must be `response.create` or `response.steer`")),
     }
-    // Codex sends the same body as over HTTP, so accept the values that a WebSocket has anyway.
+    // Codex sends the same body as over HTTP, so accept `stream: true` and `background: false`, which change nothing
+    // here.
     for (name, usual) in [("stream", true), ("background", false)] {
         if body.get(name) == Some(&Value::Bool(usual)) {
             body.remove(name);
@@ -410,5 +407,6 @@ mod tests {
             assert!(create_message(&with(field)).unwrap().body.is_empty(), "{field}");
         }
         assert_eq!(param("["), None);
+        assert_eq!(param(&with("\"input\":1,\"input\":2")).as_deref(), Some("input"));
     }
 }

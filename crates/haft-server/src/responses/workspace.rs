@@ -1,4 +1,4 @@
-//! The workspace of a response: its directory, and the watch over its size.
+//! The workspace of a response: its directory, and the monitoring of its size.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -19,11 +19,13 @@ use super::object::ResponseEnd;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::ServerState;
+use crate::storage_limits::RETRY_AFTER_S;
 
 /// The shortest time between two measurements of a workspace. A command can exceed the limit for this time.
 const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The divisor of the time that measurements may take: at most one part in this many.
+/// The minimum pause after a measurement, as a multiple of its duration. It limits the share of time that measurements
+/// use.
 const MEASURE_SHARE: u32 = 10;
 
 /// The stable error code for a workspace that is too large.
@@ -97,8 +99,8 @@ async fn lease(
     Ok(ResponseWorkspace { lease, tmp, bytes_max: state.runtime.config().serve.workspaces.bytes_max })
 }
 
-/// Returns the workspace in which the tools of a principal are listed. Runs that cannot use files work in the same one,
-/// so that they share MCP servers with the list.
+/// Returns the workspace for listing the tools of a principal. Runs that cannot use files work in the same workspace,
+/// so they can use the MCP servers that the listing started.
 pub(crate) fn of_listing(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
     match &state.runtime.config().serve.workspaces.scope {
         WorkspaceScope::Directory(path) => {
@@ -108,7 +110,7 @@ pub(crate) fn of_listing(state: &ServerState, owner: &Principal) -> Result<Works
     }
 }
 
-/// Returns the directory of a principal, below haft's own workspace.
+/// Returns a workspace with the directory of a principal, below haft's own workspace.
 pub(crate) fn of_principal(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
     let root = state.runtime.home().workspace();
     let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
@@ -128,7 +130,9 @@ impl ResponseWorkspace {
             return Ok(());
         }
         let message = format!("{}; start a new conversation", too_large(self.bytes_max));
-        Err(ApiError::new(ApiErrorKind::TooManyRequests, message).with_code(QUOTA_CODE).not_retryable())
+        let error = ApiError::new(ApiErrorKind::TooManyRequests, message).with_code(QUOTA_CODE);
+        // A client must not retry by itself: only a person or another run can remove files.
+        Err(error.not_retryable().after(RETRY_AFTER_S))
     }
 
     /// Returns true if the size of the workspace is within the limit. Returns false if the size cannot be measured.
@@ -187,7 +191,7 @@ impl WatchedWorkspace {
     pub(crate) fn failure(&self) -> Option<ResponseEnd> {
         let failed = || {
             let message = format!("{}; the server stopped the run", too_large(self.workspace.bytes_max));
-            ResponseEnd::failed("too_many_requests", QUOTA_CODE, message)
+            ResponseEnd::failed("too_many_requests", QUOTA_CODE, message).after(RETRY_AFTER_S)
         };
         self.exceeded.load(Ordering::Acquire).then(failed)
     }

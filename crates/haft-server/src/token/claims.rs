@@ -206,7 +206,7 @@ mod tests {
         }
     }
 
-    /// Returns the subject of valid claims of which some are replaced; `null` removes a claim.
+    /// Returns the subject of valid claims after these changes; `null` removes a claim.
     fn subject(changes: &Value) -> Result<TokenSubject, TokenError> {
         let mut claims = json!({
             "iss": "https://login.example", "aud": "haft", "sub": "anna", "org": "acme", "exp": NOW_S + 10,
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn token_has_only_the_scopes_to_which_the_configuration_maps_its_claims() {
+    fn token_gets_only_the_scopes_that_the_configuration_maps_from_its_claims() {
         let check = |changes: Value, expected: &[KeyScope]| {
             assert_eq!(subject(&changes).unwrap().scopes, expected, "{changes}");
         };

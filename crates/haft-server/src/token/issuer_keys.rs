@@ -42,7 +42,7 @@ pub(super) struct IssuerKeys {
     fetching: tokio::sync::Mutex<()>,
 }
 
-/// No usable keys are available.
+/// The error that the issuer's keys are missing or too old.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct KeysUnavailable {
     pub(super) retry_after: Duration,
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn discovery_refuses_foreign_issuers_keys_without_tls_and_redirects() {
+    async fn discovery_refuses_other_issuers_and_redirects_and_keys_without_tls() {
         let own = r#"{"issuer": "ISSUER", "jwks_uri": "https://keys.example/set"}"#;
         assert_eq!(discovered(StatusCode::OK, own).await.unwrap(), "https://keys.example/set");
         let check = async |status: StatusCode, body: &str, expected: &str| {

@@ -83,6 +83,23 @@ def functions(model):
     }
 
 
+def failed_call(model):
+    """Gets a failed call of an MCP server, and sends its item back."""
+    first = client.responses.create(
+        model=model, input="Add.", tools=[{"type": "mcp", "server_label": "docs"}]
+    )
+    call = first.output[0]
+    client.responses.create(
+        model=model, input=[item.to_dict() for item in first.output] + [{"role": "user", "content": "Why?"}]
+    )
+    return {
+        "types": [type(call).__name__, type(call.error).__name__],
+        "call": [call.status, call.output],
+        "content": call.error.content,
+        "extras": checked(first),
+    }
+
+
 def stream(model):
     kinds, numbers, unknown = [], [], []
     with client.responses.stream(model=model, input="Stream, please.") as events:
@@ -112,6 +129,42 @@ def parse(model):
         streamed = events.get_final_response()
     shown = [place.output_parsed.model_dump() for place in (response, streamed)]
     return {"parsed": shown, "types": [type(one.output_parsed).__name__ for one in (response, streamed)]}
+
+
+def refusal(model):
+    """Gets a refusal instead of an object of a class, whole and streamed."""
+    response = client.responses.parse(model=model, input="Parse this.", text_format=Place)
+    deltas, unknown = [], []
+    with client.responses.stream(model=model, input="Parse this.", text_format=Place) as events:
+        for event in events:
+            if event.type == "response.refusal.delta":
+                deltas.append(event.delta)
+        streamed = events.get_final_response()
+    for event in client.responses.create(model=model, input="Parse this.", stream=True):
+        unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
+    both = [response, streamed]
+    return {
+        "refusals": [one.output[-1].content[0].refusal for one in both],
+        "parsed": [one.output_parsed for one in both],
+        "streamed": "".join(deltas),
+        "extras": unknown + checked(response),
+    }
+
+
+def reply_parts(model):
+    """Gets a reasoning summary and citations, whole and streamed."""
+    response = client.responses.create(model=model, input="x")
+    unknown = []
+    for event in client.responses.create(model=model, input="x", stream=True):
+        unknown += extras(EVENT.validate_python(json.loads(event.to_json())))
+    thought, message = response.output
+    return {
+        "summary": [part.text for part in thought.summary],
+        "citations": [
+            [one.url, one.title, one.start_index, one.end_index] for one in message.content[0].annotations
+        ],
+        "extras": unknown + checked(response),
+    }
 
 
 def cancel(model):
@@ -452,8 +505,9 @@ def main():
     parts = {"create": create, "functions": functions, "stream": stream, "stored": stored, "errors": errors,
              "conversations": conversations, "websocket": websocket, "steer": steer, "approvals": approvals,
              "stateless": stateless, "stateless_approvals": stateless_approvals, "server_url": server_url,
-             "own_events": own_events, "parse": parse, "cancel": cancel, "retry": retry,
-             "retry_without_key": retry_without_key, "stream_retry": stream_retry}
+             "own_events": own_events, "parse": parse, "cancel": cancel, "refusal": refusal,
+             "reply_parts": reply_parts, "retry": retry,
+             "retry_without_key": retry_without_key, "stream_retry": stream_retry, "failed_call": failed_call}
     wanted = sys.argv[1]
     print(json.dumps(models() if wanted == "models" else parts[wanted](model)))
 

@@ -57,7 +57,7 @@ fn openai_agents_use_functions_sessions_streams_and_approvals() {
 }
 
 #[test]
-fn vercel_ai_generates_calls_functions_and_streams() {
+fn vercel_ai_generates_text_calls_functions_and_streams() {
     let server = TestServer::start(script());
     let mut node = Command::new("node");
     node.arg(program("vercel_ai.mjs"));

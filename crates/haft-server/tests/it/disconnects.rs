@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_util::{SinkExt as _, StreamExt as _};
 use haft_model_server::{RequestOutcome, ResponsePace, Script, ScriptStep};
@@ -54,6 +54,26 @@ fn read_until(client: &mut TcpStream, text: &str) -> String {
     read[start..start + "resp_".len() + 32].to_owned()
 }
 
+/// The maximum time until a run whose client has gone ends, by the times of its events.
+const STOP_MAX: Duration = Duration::from_secs(1);
+
+/// Returns the time since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
+}
+
+/// Waits until the only run of the server has ended, and checks that it ended soon after this time.
+#[track_caller]
+fn check_end(server: &TestServer, since: Duration) {
+    let run = || server.get("/api/v1/runs").json()["data"][0].clone();
+    eventually("the run has ended", || run()["status"] == "ended");
+    let events = server.get(&format!("/api/v1/runs/{}/events", run()["id"].as_str().unwrap())).text;
+    let data = events.lines().filter_map(|line| line.strip_prefix("data: "));
+    let times = data.filter_map(|data| serde_json::from_str::<Value>(data).ok()?["at"].as_u64());
+    let ended = Duration::from_millis(times.max().unwrap()).saturating_sub(since);
+    assert!(ended < STOP_MAX, "the run ended only after {ended:?}: {events}");
+}
+
 fn wait_for_abandoned_request(server: &TestServer) {
     eventually("haft closes the request to the model", || {
         server.model.requests().iter().any(|request| request.outcome == RequestOutcome::Abandoned)
@@ -83,8 +103,10 @@ fn disconnect_in_the_middle_of_a_stream_is_recorded_with_the_output_so_far() {
     let server = pausing();
     let mut client = send(&server, &json!({"model": "openai/m", "input": "Go.", "stream": true}));
     let id = read_until(&mut client, "response.output_text.delta");
+    let since = now();
     drop(client);
     wait_for_abandoned_request(&server);
+    check_end(&server, since);
     let response = stored(&server);
     assert_eq!((&response["id"], &response["status"]), (&json!(id), &json!("cancelled")), "{response}");
     let message = &response["output"][0];
@@ -137,7 +159,7 @@ fn disconnect_during_a_tool_call_is_recorded() {
 }
 
 #[test]
-fn disconnect_stores_nothing_for_a_client_that_asked_for_this() {
+fn disconnect_stores_nothing_for_a_request_with_store_false() {
     let server = pausing();
     for stream in [true, false] {
         let body = json!({"model": "openai/m", "input": "Canary.", "stream": stream, "store": false});

@@ -90,6 +90,7 @@ fn home(directory: &Path) -> Home {
 
 /// Serves these files on a free port, prints the address, and never returns.
 pub(crate) fn serve_until_killed(directory: &Path, model: String) {
+    haft_testkit::raise_file_limit();
     let executor = Executor::new().unwrap();
     let _ = rustls::crypto::ring::default_provider().install_default();
     let server = executor.block_on(bind(directory, model, ServerOptions::default()));
@@ -117,8 +118,8 @@ impl Reply {
 /// pauses within a head or a body.
 pub(crate) const HEAD_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The idle time is longer than any test, as the idle time of `haft serve` is longer than the pause between two
-/// requests.
+/// The time for which the runtime keeps idle agents. It is longer than any test, as the time of `haft serve` is longer
+/// than the pause between two requests.
 const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
 /// The maximum number of connections, unless a test configures another one. The number is small, because a test opens
@@ -173,6 +174,13 @@ impl TestServer {
     /// Stops the server, waits until it has ended, and starts another one with the same files.
     pub(crate) fn restart(&mut self) {
         self.stop_and_wait();
+        self.begin();
+    }
+
+    /// Stops the server, and starts another one with the same files and other options.
+    pub(crate) fn restart_with(&mut self, options: ServerOptions) {
+        self.stop_and_wait();
+        self.options = options;
         self.begin();
     }
 
@@ -311,7 +319,8 @@ async fn bind(directory: &Path, model: String, options: ServerOptions) -> Server
     let resolved = haft_config::load(sources, &|_| None).unwrap().resolved;
     let variables = move |name: &str| match name {
         "OPENAI_BASE_URL" => Some(format!("{model}/v1")),
-        "OPENAI_API_KEY" => Some("k".to_owned()),
+        "ANTHROPIC_BASE_URL" | "GOOGLE_GEMINI_BASE_URL" => Some(model.clone()),
+        "OPENAI_API_KEY" | "ANTHROPIC_API_KEY" | "GEMINI_API_KEY" => Some("k".to_owned()),
         _ => None,
     };
     let (agents, warnings) = AgentCatalog::load(&AgentLoader::new(Some(home.clone()), None));

@@ -1,10 +1,10 @@
 //! Tests of key limits, failed logins, the access log and metrics, over real HTTP.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use haft_model_server::{ResponsePace, Script, ScriptStep, ScriptUsage};
+use haft_model_server::{ErrorResponse, ResponsePace, Script, ScriptStep, ScriptUsage};
 use haft_server::OperatorLog;
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use reqwest::{Method, RequestBuilder, StatusCode};
@@ -15,6 +15,8 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 use crate::fixture::{Reply, ServerOptions, TestServer, limited_key, scoped_key};
+use crate::open_responses::data;
+use crate::responses::{self, events, long_history};
 use crate::tool_server::ToolServer;
 
 fn text(text: &str) -> Script {
@@ -72,6 +74,39 @@ fn tokens_of_a_response_count_towards_the_limit_for_the_next_one() {
 }
 
 #[test]
+fn tokens_of_a_compaction_count_towards_the_limit_of_its_key() {
+    let usage = ScriptUsage { input: 900, output: 200, ..ScriptUsage::default() };
+    let server = TestServer::start(Script::of([ScriptStep::text("Summary: foxes.").using(usage)]));
+    let limits = KeyLimits { tokens_per_minute: Some(1_000), ..KeyLimits::default() };
+    let key = limited_key(&server.store, limits);
+    let body = json!({"model": "openai/m", "input": long_history(12)});
+    let request = server.without_key(Method::POST, "/v1/responses/compact").bearer_auth(&key);
+    let compacted = server.send(with_body(request, &body));
+    assert_eq!(compacted.status, 200, "{}", compacted.text);
+    let second = post(&server, &key);
+    assert_eq!(second.status, StatusCode::TOO_MANY_REQUESTS, "{}", second.text);
+}
+
+#[test]
+fn rate_limit_of_a_model_provider_is_passed_on_with_its_time() {
+    let check = |error: ErrorResponse, expected: &str| {
+        let server = TestServer::start(Script::of((0..8).map(|_| ScriptStep::fail(error.clone()))));
+        let body = |stream: bool| json!({"model": "openai/m", "input": "x", "stream": stream});
+        let reply = responses::post(&server, &body(false));
+        assert_eq!((reply.status, header(&reply, "retry-after")), (429, expected), "{}", reply.text);
+        assert_eq!(reply.json()["error"]["code"], "rate_limit_exceeded");
+        let streamed = data(&events(&responses::post(&server, &body(true))));
+        let error = streamed.iter().find(|event| event["type"] == "error").unwrap();
+        assert_eq!(error["error"]["headers"]["retry-after"], expected, "{error}");
+    };
+    // haft itself does not wait so long.
+    check(ErrorResponse::new(429, "slow down").retry_after(300), "300");
+    let no_quota =
+        ErrorResponse { kind: Some("insufficient_quota".into()), ..ErrorResponse::new(429, "no quota") };
+    check(no_quota, "60");
+}
+
+#[test]
 fn number_of_responses_in_progress_is_limited() {
     let slow = ResponsePace { first_byte_milliseconds: 1_000, ..ResponsePace::default() };
     let server = TestServer::start(Script::of([ScriptStep::text("Hello.").at_pace(slow)]));
@@ -92,6 +127,56 @@ fn number_of_responses_in_progress_is_limited() {
         server.send(server.without_key(Method::GET, &path).bearer_auth(&key)).json()["status"] == "completed"
     });
     haft_testkit::eventually("a slot is free", || background().status == 200);
+}
+
+/// The number of calls that a client sends at the same time.
+const PARALLEL_CALLS: usize = 1_000;
+
+/// Sends the calls at the same time, and returns their replies without the text.
+fn send_at_once(server: &TestServer, call: impl Fn() -> RequestBuilder) -> Vec<Reply> {
+    let replies =
+        server.executor.block_on(futures_util::future::join_all((0..PARALLEL_CALLS).map(|_| call().send())));
+    let reply = |reply: Result<reqwest::Response, reqwest::Error>| {
+        let reply = reply.unwrap();
+        Reply { status: reply.status().as_u16(), headers: reply.headers().clone(), text: String::new() }
+    };
+    replies.into_iter().map(reply).collect()
+}
+
+/// Checks that all refused calls got status 429 and the time to wait, and returns the number of the others.
+#[track_caller]
+fn accepted(replies: &[Reply]) -> usize {
+    let (accepted, refused): (Vec<_>, Vec<_>) = replies.iter().partition(|reply| reply.status == 200);
+    for reply in refused {
+        assert_eq!(reply.status, StatusCode::TOO_MANY_REQUESTS);
+        assert!(header(reply, "retry-after").parse::<u64>().unwrap() >= 1, "{reply:?}");
+    }
+    accepted.len()
+}
+
+#[test]
+fn thousand_parallel_calls_stay_within_the_limits_of_their_key() {
+    haft_testkit::raise_file_limit();
+    let pace = ResponsePace { first_byte_milliseconds: 600_000, ..ResponsePace::default() };
+    let script = Script::of([ScriptStep::text("Late.").at_pace(pace)]);
+    let serve = json!({"maxConnections": PARALLEL_CALLS + 16});
+    let config = json!({"models": {"default": "openai/m"}, "serve": serve});
+    let server = TestServer::configured(script, &config, &[]);
+    let client = reqwest::Client::new();
+
+    let key = limited_key(&server.store, KeyLimits { requests_per_minute: Some(60), ..KeyLimits::default() });
+    let began = Instant::now();
+    let url = format!("{}/v1/models", server.url);
+    let answered = accepted(&send_at_once(&server, || client.get(&url).bearer_auth(&key)));
+    // One request per second becomes available while the calls arrive.
+    let refilled = usize::try_from(began.elapsed().as_secs()).unwrap() + 1;
+    assert!((60..=60 + refilled).contains(&answered), "{answered}");
+
+    let key = limited_key(&server.store, KeyLimits { concurrent_responses: Some(5), ..KeyLimits::default() });
+    let url = format!("{}/v1/responses", server.url);
+    let body = json!({"model": "openai/m", "input": "Hi", "background": true});
+    let started = accepted(&send_at_once(&server, || with_body(client.post(&url).bearer_auth(&key), &body)));
+    assert_eq!(started, 5);
 }
 
 #[test]
@@ -147,7 +232,7 @@ fn websocket_messages_need_a_valid_key_and_count_as_requests() {
     );
 }
 
-/// A model that takes a minute for its reply.
+/// Starts a server whose model takes a minute to reply.
 fn slow() -> TestServer {
     let pace = ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() };
     TestServer::start(Script::of([ScriptStep::text("Late.").at_pace(pace)]))

@@ -34,6 +34,12 @@ mod turns;
 // Calls that wait for the client's approval.
 mod approvals;
 
+// Parts of a reply other than plain text: refusals, reasoning summaries and citations.
+mod reply_parts;
+
+// Items of tools that other servers ran.
+mod hosted_items;
+
 // Input that a client sends over a WebSocket while a response is in progress.
 mod steer;
 
@@ -60,6 +66,9 @@ mod requested_servers;
 
 // Many streams whose clients do not read them.
 mod streams;
+
+// Requests and streams that could use up the memory of a server, which runs in a process of its own.
+mod memory;
 
 // Clients that stop reading, over HTTP/1.1, TLS, HTTP/2 and WebSockets.
 mod unread_replies;

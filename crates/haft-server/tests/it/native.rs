@@ -1,4 +1,7 @@
-//! The native API: runs, events, approvals and names, its document, and other principals.
+//! Tests of the native API: runs, events, approvals, lists of names, the `OpenAPI` document, and other principals.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use haft_model_server::{ResponsePace, Script, ScriptStep};
 use haft_store::api_keys::{KeyLimits, KeyScope};
@@ -20,7 +23,7 @@ fn get_with(server: &TestServer, key: &str, path: &str) -> Reply {
     server.send(server.without_key(Method::GET, path).bearer_auth(key))
 }
 
-/// A server whose model never answers a request with the text `Block`.
+/// Starts a server whose model never completes its reply to a request with the text `Block`.
 fn server() -> TestServer {
     let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
     let script = Script::of([ScriptStep::text("Hello.")]);
@@ -29,13 +32,13 @@ fn server() -> TestServer {
     TestServer::configured(script, &config, &[])
 }
 
-/// The data of the events of a stream.
+/// Returns the data of the events of a stream.
 fn data(reply: &Reply) -> Vec<Value> {
     let lines = reply.text.lines().filter_map(|line| line.strip_prefix("data: "));
     lines.map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-/// Returns whether two replies are the same error.
+/// Returns true if two replies contain the same error.
 fn is_same_error(reply: &Reply, other: &Reply) -> bool {
     let message = |reply: &Reply| {
         serde_json::from_str::<Value>(&reply.text).map(|body| body["error"]["message"].clone()).ok()
@@ -48,7 +51,7 @@ fn every_documented_route_exists_and_needs_a_key() {
     let server = server();
     let document = server.get("/api/v1/openapi.json").json();
     assert_eq!(document["openapi"], "3.1.0");
-    // A route that does not know the id `none` answers 404 too, so compare the message with that of an unknown path.
+    // A route also answers 404 for the unknown id `none`, so compare the message with the message for an unknown path.
     let unknown = server.get("/api/v1/none");
     assert_eq!(unknown.status, 404, "{}", unknown.text);
     let mut routes = 0;
@@ -203,6 +206,14 @@ fn run_that_waits_for_approval_can_be_cancelled() {
     assert_eq!((tools.calls(), server.model.requests().len()), (Vec::<Value>::new(), 1));
 }
 
+/// Returns the handle of a stored output in a response, as a part of a path.
+fn handle_in(response: &Value) -> String {
+    let shown = response["output"][0]["output"].as_str().unwrap();
+    let is_handle = |word: &&str| word.contains('-') && word.contains('/');
+    let handle = shown.split(|c: char| !(c.is_ascii_alphanumeric() || "-/_.".contains(c))).find(is_handle);
+    handle.unwrap_or_else(|| panic!("no handle in {shown}")).replace('/', "%2F")
+}
+
 #[test]
 fn stored_output_is_read_by_range_and_searched() {
     let tools = ToolServer::start();
@@ -215,10 +226,7 @@ fn stored_output_is_read_by_range_and_searched() {
     let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
     let response = ask(&server, &json!({"model": "openai/m", "input": "Look.", "tools": [tool]}));
     let run = server.get("/api/v1/runs").json()["data"][0]["id"].as_str().unwrap().to_owned();
-    let shown = response["output"][0]["output"].as_str().unwrap();
-    let is_handle = |word: &&str| word.contains('-') && word.contains('/');
-    let handle = shown.split(|c: char| !(c.is_ascii_alphanumeric() || "-/_.".contains(c))).find(is_handle);
-    let handle = handle.unwrap_or_else(|| panic!("no handle in {shown}")).replace('/', "%2F");
+    let handle = handle_in(&response);
     let part = |query: &str| server.get(&format!("/api/v1/runs/{run}/outputs/{handle}?{query}"));
     let begin = part("bytes=6").json();
     assert_eq!((&begin["text"], &begin["to"]), (&json!("line 0"), &json!(6)), "{begin}");
@@ -241,6 +249,57 @@ fn stored_output_is_read_by_range_and_searched() {
     let foreign = format!("/api/v1/runs/{run}/outputs/{handle}?find=line");
     assert_eq!(get_with(&server, &eve, &foreign).status, 404);
     assert_eq!(server.get(&format!("/api/v1/runs/{run}/outputs/none")).status, 404);
+}
+
+/// Sends a request whose path reaches the server as it is, and returns the status and the body of the reply. The HTTP
+/// client of the other tests would resolve dots in the path.
+fn get_exactly(server: &TestServer, path: &str) -> (String, String) {
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {}\r\n", server.key);
+    stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    (head[9..12].to_owned(), body.to_owned())
+}
+
+#[test]
+fn handle_of_a_stored_output_reaches_no_other_file_and_no_other_run() {
+    let tools = ToolServer::start();
+    tools.answer_with(&"a line of the output\n".repeat(50_000));
+    let look = || [ScriptStep::call("docs__look", json!({"n": 1})), ScriptStep::text("Done.")];
+    let script = Script::default().about("First", look()).about("Second", look());
+    let server = TestServer::configured(script, &tools.config(), &[]);
+    let tool = json!({"type": "mcp", "server_label": "docs", "require_approval": "never"});
+    let run = |input: &str| {
+        let response = ask(&server, &json!({"model": "openai/m", "input": input, "tools": [tool]}));
+        let run = server.get("/api/v1/runs").json()["data"][0]["id"].as_str().unwrap().to_owned();
+        (format!("/api/v1/runs/{run}/outputs"), handle_in(&response))
+    };
+    let ((first, handle), (second, foreign)) = (run("First"), run("Second"));
+    let own = get_exactly(&server, &format!("{first}/{handle}"));
+    assert!(own.0 == "200" && own.1.contains("a line of the output"), "{own:?}");
+    assert_eq!(get_exactly(&server, &format!("{second}/{foreign}")).0, "200");
+    assert!(server.data().join("api-keys.json").is_file(), "the file that the handles below name");
+
+    let mut handles =
+        vec![foreign, format!("{handle}%00"), format!("{handle}%2F.."), "%00".into(), ".".into()];
+    for depth in 1..=6 {
+        let names = ["api-keys.json", "..%2Fapi-keys.json"];
+        let ways = ["../", "..%2F", "%2e%2e/", "%2e%2e%2f", "%252e%252e%252f", "..%5C", "x/../"];
+        for (way, name) in ways.iter().flat_map(|way| names.map(|name| (way, name))) {
+            handles.push(format!("{}{name}", way.repeat(depth)));
+            handles.push(format!("{handle}%2F{}{name}", way.repeat(depth)));
+        }
+    }
+    let path = server.data().join("api-keys.json").display().to_string();
+    handles.extend([path.replace('/', "%2F"), format!("%2F{path}")]);
+    for wrong in handles {
+        let (status, body) = get_exactly(&server, &format!("{first}/{wrong}"));
+        assert_eq!(status, "404", "{wrong}: {body}");
+        assert!(body.contains("\"not_found\"") && !body.contains("a line of the output"), "{wrong}: {body}");
+    }
 }
 
 #[test]
@@ -282,7 +341,7 @@ fn catalog_hides_server_commands_and_stats_require_the_admin_scope() {
     });
 }
 
-/// The configuration of a server with the tools `docs__add` and `docs__look`, and further keys.
+/// Returns the configuration of a server with the tools `docs__add` and `docs__look`, and with further settings.
 fn config_with(tools: &ToolServer, more: &[(&str, Value)]) -> Value {
     let mut config = tools.config();
     for (key, value) in more {

@@ -96,7 +96,7 @@ const SECRET: &str = "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 type Deliveries = Arc<Mutex<Vec<(HeaderMap, String)>>>;
 
-/// A receiver that refuses its first request.
+/// Handles a request of the webhook: refuses the first one, and accepts all others.
 async fn receive(State(seen): State<Deliveries>, headers: HeaderMap, body: String) -> StatusCode {
     let mut seen = seen.lock().unwrap();
     seen.push((headers, body));

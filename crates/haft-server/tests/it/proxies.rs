@@ -84,7 +84,7 @@ fn caddy(root: &Path, port: u16, upstream: &str) -> Command {
     command
 }
 
-/// A model that never ends a reply with the text `Block`.
+/// Starts a server whose model never completes its reply to a request with the text `Block`.
 fn server() -> TestServer {
     let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
     let script = Script::of([ScriptStep::text("Hello.")]);

@@ -10,7 +10,7 @@ use super::fixture::{Reply, TestServer, key, scoped_key};
 use super::responses::{events, poll};
 use super::tool_server::ToolServer;
 
-/// Starts a server whose model never answers a request with the text `Block`.
+/// Starts a server whose model never completes its reply to a request with the text `Block`.
 fn server(runs: usize, waiting_runs: usize) -> TestServer {
     let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
     let script = Script::of([ScriptStep::text("Hello.")]);
@@ -89,7 +89,7 @@ fn tenant_with_many_waiting_runs_does_not_delay_another_tenant() {
     assert_eq!(ended["status"], "completed");
     let asked = server.model.requests();
     let at = asked.iter().position(|request| request.raw.contains("From acme")).unwrap();
-    assert_eq!(at, 1, "the run of the other tenant is the first one after the run that worked");
+    assert_eq!(at, 1, "the run of the other tenant starts directly after the first run");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! The tools of a request: names of MCP servers, tool choices, and tools of the server.
 
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
 use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_store::api_keys::KeyScope;
 use reqwest::Method;
@@ -7,7 +10,8 @@ use serde_json::{Value, json};
 
 use super::approvals::types;
 use super::fixture::{Reply, TestServer, scoped_key};
-use super::responses::{ask, post, text};
+use super::open_responses::data;
+use super::responses::{ask, check_extras, events, post, python, text};
 use super::tool_server::ToolServer;
 
 /// Returns the names of the tools in the last request to the model.
@@ -52,6 +56,47 @@ fn label_of_a_configured_server_works_in_every_naming_scheme() {
         let sent = server.model.requests().last().unwrap().raw.clone();
         assert!(sent.contains("\"my_docs__add\"") && !sent.contains("my.docs__add"), "{sent}");
     }
+}
+
+#[test]
+fn failed_mcp_call_has_the_error_type_of_the_openai_sdk() {
+    let tools = ToolServer::start();
+    tools.fail_with("the disk is full");
+    let steps = [
+        ScriptStep::call("docs__add", json!({"n": 1})),
+        ScriptStep::text("It failed."),
+        ScriptStep::text("The disk is full."),
+    ];
+    let server = TestServer::configured(Script::of(steps), &tools.config(), &[]);
+    let seen = python(&server, "failed_call", "openai/m");
+    assert_eq!(seen["types"], json!(["McpCall", "McpToolExecutionError"]));
+    assert_eq!(seen["call"], json!(["failed", null]));
+    assert_eq!(seen["content"], json!([{"type": "text", "text": "the disk is full"}]));
+    check_extras(&seen);
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("the disk is full") && !sent.contains("mcp_tool_execution_error"), "{sent}");
+    let body = json!({
+        "model": "openai/m", "input": "Add.", "stream": true, "tools": [{"type": "mcp", "server_label": "docs"}],
+    });
+    let streamed = data(&events(&post(&server, &body)));
+    let done = streamed.iter().find(|event| event["item"]["status"] == "failed").unwrap();
+    assert_eq!(done["item"]["error"]["type"], "mcp_tool_execution_error");
+}
+
+#[test]
+fn call_that_reached_no_tool_has_a_protocol_error() {
+    let tools = ToolServer::start();
+    let steps = [ScriptStep::call("docs__add", json!({"n": "x"})), ScriptStep::text("It failed.")];
+    let server = TestServer::configured(Script::of(steps), &tools.config(), &[]);
+    let body =
+        json!({"model": "openai/m", "input": "Add.", "tools": [{"type": "mcp", "server_label": "docs"}]});
+    let call = ask(&server, &body)["output"][0].clone();
+    assert_eq!((&call["type"], &call["status"]), (&json!("mcp_call"), &json!("failed")), "{call}");
+    assert_eq!(
+        (&call["error"]["type"], &call["error"]["code"]),
+        (&json!("mcp_protocol_error"), &json!(-32602))
+    );
+    assert_eq!(tools.calls(), [] as [Value; 0]);
 }
 
 #[test]
@@ -105,7 +150,7 @@ fn server_whose_namespace_belongs_to_another_server_is_refused() {
 }
 
 #[test]
-fn choice_of_a_server_forces_a_call_of_any_of_its_tools() {
+fn choosing_a_server_forces_a_call_to_any_of_its_tools() {
     let tools = ToolServer::start();
     let other = json!({"type": "function", "name": "other", "parameters": {"type": "object"}});
     let script = Script::of([
@@ -180,7 +225,7 @@ fn post_with(server: &TestServer, key: &str, body: &Value) -> Reply {
 }
 
 #[test]
-fn type_of_haft_runs_a_builtin_tool_a_group_and_a_tool_of_a_server() {
+fn tool_type_with_the_haft_prefix_selects_a_builtin_tool_a_group_or_an_mcp_tool() {
     let check = |kind: &str, called: &str, shown: &[&str], item: &str| {
         let tools = ToolServer::start();
         let script = Script::of([ScriptStep::call(called, json!({})), ScriptStep::text("Done.")]);
@@ -203,7 +248,26 @@ fn type_of_haft_runs_a_builtin_tool_a_group_and_a_tool_of_a_server() {
 }
 
 #[test]
-fn type_of_haft_with_an_unknown_name_is_refused() {
+fn tool_choice_with_the_haft_prefix_forces_a_call_of_this_tool() {
+    let script = Script::of([ScriptStep::call("current_date", json!({})), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &json!({"models": {"default": "openai/m"}}), &[]);
+    let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
+    let body = |choice: &str| {
+        let tools = json!([{"type": "haft:current_date"}, {"type": "function", "name": "f"}]);
+        json!({"model": "openai/m", "input": "x", "tools": tools, "tool_choice": {"type": choice}})
+    };
+    let reply = post_with(&server, &key, &body("haft:current_date"));
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(types(&reply.json()), ["haft:tool_call", "message"], "{}", reply.text);
+    assert_eq!(reply.json()["tool_choice"], json!({"type": "haft:current_date"}));
+    let sent = server.model.requests()[0].body["tool_choice"].to_string();
+    assert!(sent.contains("\"current_date\""), "{sent}");
+    let unknown = post_with(&server, &key, &body("haft:nothing"));
+    assert_eq!((unknown.status, &unknown.json()["error"]["param"]), (400, &json!("tool_choice")));
+}
+
+#[test]
+fn tool_type_with_the_haft_prefix_and_an_invalid_name_is_refused() {
     let server = TestServer::configured(Script::of([]), &json!({"models": {"default": "openai/m"}}), &[]);
     let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
     for kind in ["haft:Nothing", "haft:", "haft:mcp:docs__*", "haft:a[b"] {
@@ -331,4 +395,93 @@ fn attachments_of_function_outputs_reach_the_model() {
     assert_eq!(attached["content"][2]["file"]["filename"], "cat.pdf", "{messages}");
     let path = format!("/v1/responses/{}/input_items", response["id"].as_str().unwrap());
     assert_eq!(server.get(&path).json()["data"][0]["output"], parts, "clients read their items unchanged");
+}
+
+/// The maximum time until a request with a hostile schema is answered, even on a busy machine. A validator without a limit
+/// would need longer than any test.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(20);
+
+/// Returns schemas that could occupy the server for a long time, or make it send requests to the canary.
+fn hostile_schemas(canary: &TcpListener) -> Vec<(&'static str, Value)> {
+    let url = format!("http://{}/schema.json", canary.local_addr().unwrap());
+    let object = |property: Value| json!({"type": "object", "properties": {"n": property}});
+    let branches: Vec<Value> =
+        (0..10_000).map(|number| json!({"required": [format!("p{number}")]})).collect();
+    let doubled = |level: usize| {
+        let Some(below) = level.checked_sub(1) else { return json!({"type": "integer"}) };
+        let lower = json!({"$ref": format!("#/$defs/d{below}")});
+        json!({"allOf": [lower, lower], "anyOf": [lower, lower]})
+    };
+    let definitions: serde_json::Map<String, Value> =
+        (0..60).map(|level| (format!("d{level}"), doubled(level))).collect();
+    let mut doubling = object(json!({"$ref": "#/$defs/d59"}));
+    doubling["$defs"] = definitions.into();
+    vec![
+        ("10,000 branches", json!({"type": "object", "properties": {"n": {}}, "anyOf": branches})),
+        ("a property with 10,000 branches", object(json!({"anyOf": branches}))),
+        ("doubling references", doubling),
+        ("a loop", json!({"type": "object", "properties": {"n": {"$ref": "#/properties/n"}}})),
+        ("a remote reference", object(json!({"$ref": url}))),
+        ("a remote dynamic reference", object(json!({"$dynamicRef": format!("{url}#meta")}))),
+        ("a relative reference to a remote base", {
+            let mut schema = object(json!({"$ref": "other.json"}));
+            schema["$id"] = url.clone().into();
+            schema
+        }),
+        ("a remote meta-schema", {
+            let mut schema = object(json!({"type": "integer"}));
+            schema["$schema"] = url.into();
+            schema
+        }),
+    ]
+}
+
+#[test]
+fn hostile_schemas_neither_delay_the_reply_nor_cause_requests_to_their_urls() {
+    let canary = TcpListener::bind("127.0.0.1:0").unwrap();
+    canary.set_nonblocking(true).unwrap();
+    for (what, schema) in hostile_schemas(&canary) {
+        let tools = ToolServer::start();
+        tools.describe(schema.clone());
+        let steps = [ScriptStep::call("docs__look", json!({"n": 1})), ScriptStep::text("{\"n\":1}")];
+        let server = TestServer::configured(Script::of(steps), &tools.config(), &[]);
+        let mcp = json!({"type": "mcp", "server_label": "docs"});
+        let function = json!({"type": "function", "name": "f", "parameters": schema});
+        let format = json!({"type": "json_schema", "name": "n", "schema": schema});
+        let bodies = [
+            ("MCP tool", json!({"tools": [mcp]})),
+            ("function", json!({"tools": [function]})),
+            ("format", json!({"text": {"format": format}})),
+        ];
+        for (place, mut body) in bodies {
+            body["model"] = "openai/m".into();
+            body["input"] = "Look.".into();
+            let began = Instant::now();
+            let reply = post(&server, &body);
+            let elapsed = began.elapsed();
+            println!("{what}, {place}: {} after {elapsed:?}", reply.status);
+            assert!(elapsed < ANSWERED_WITHIN, "{what}, {place}: {elapsed:?}");
+            assert!([200, 400, 500].contains(&reply.status), "{what}, {place}: {}", reply.text);
+            let hit = canary.accept();
+            assert!(hit.is_err(), "{what}, {place}: a request came from {hit:?}");
+        }
+        assert_eq!(server.get("/v1/models").status, 200, "{what}");
+    }
+}
+
+#[test]
+fn empty_list_of_allowed_tools_allows_all_tools() {
+    let steps = || [ScriptStep::call("weather", json!({"town": "Oslo"}))];
+    let tools = json!([{"type": "function", "name": "weather"}]);
+    let run = |allowed: Option<Value>| {
+        let server = TestServer::start(Script::of(steps()));
+        let mut body = json!({"model": "openai/m", "input": "x", "tools": tools});
+        body.as_object_mut().unwrap().extend(allowed.map(|allowed| ("allowed_tools".to_owned(), allowed)));
+        let response = ask(&server, &body);
+        let sent = server.model.requests()[0].body.clone();
+        (response["output"][0]["type"].clone(), response["tool_choice"].clone(), sent)
+    };
+    let usual = run(None);
+    assert_eq!((&usual.0, &usual.1), (&json!("function_call"), &json!("auto")));
+    assert_eq!(run(Some(json!([]))), usual);
 }

@@ -92,7 +92,7 @@ pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
 
 /// Checks that the client's types lack only the fields that the Open Responses specification adds.
 #[track_caller]
-fn check_extras(seen: &Value) {
+pub(crate) fn check_extras(seen: &Value) {
     let is_known = |path: &&Value| {
         let name = path.as_str().and_then(|path| path.rsplit('.').next());
         matches!(name, Some("presence_penalty" | "frequency_penalty" | "store"))
@@ -359,6 +359,25 @@ fn skipped_tools_and_unknown_fields_are_listed_in_a_header() {
     assert!(warnings.contains("web_search") && warnings.contains("shiny"), "{warnings}");
 }
 
+#[test]
+fn header_names_every_ignored_field_even_with_an_odd_name() {
+    let server = answering("x");
+    let tool = json!({"type": "function", "name": "f", "defer_loading": true});
+    let body = json!({
+        "model": "openai/m", "input": "x", "tools": [tool], "moderation": {"model": "m"}, "größe": 1,
+        "line\nbreak": 1, "x".repeat(100_000): 1, "user": "u", "prompt_cache_key": "k",
+    });
+    let reply = post(&server, &body);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let warnings = reply.headers["haft-warnings"].to_str().unwrap();
+    for name in ["moderation", "tools[0].defer_loading", "gr\\u{f6}\\u{df}e", "line\\u{a}break", "`xxx"] {
+        assert!(warnings.contains(name), "{name} is not in {warnings}");
+    }
+    assert!(warnings.len() < 1_000 && !warnings.contains("user"), "{warnings}");
+    let compacted = send(&server, "/v1/responses/compact", &server.key, &body);
+    assert!(compacted.headers["haft-warnings"].to_str().unwrap().contains("moderation"), "{compacted:?}");
+}
+
 pub(crate) fn poll(server: &TestServer, id: &str, until: &str) -> Value {
     let path = format!("/v1/responses/{id}");
     let mut response = Value::Null;
@@ -388,6 +407,42 @@ fn background_response_can_be_polled_followed_and_replayed() {
     let foreground = ask(&server, &json!({"model": "openai/m", "input": "x"}));
     let path = format!("/v1/responses/{}?stream=true", foreground["id"].as_str().unwrap());
     assert_eq!(server.get(&path).status, 400);
+}
+
+#[test]
+fn reader_of_a_background_response_selects_the_padding_of_its_stream() {
+    let server = answering("Padded.");
+    let create = |server: &TestServer, padded: bool| {
+        let options = json!({"include_obfuscation": padded});
+        let body = json!({"model": "openai/m", "input": "x", "background": true, "stream_options": options});
+        let id = ask(server, &body)["id"].as_str().unwrap().to_owned();
+        poll(server, &id, "completed");
+        id
+    };
+    let created = [(create(&server, true), true), (create(&server, false), false)];
+    for (id, padded) in &created {
+        let deltas = |query: &str| {
+            let all = events(&server.get(&format!("/v1/responses/{id}?stream=true{query}")));
+            let deltas = all.into_iter().filter(|(name, _)| name == "response.output_text.delta");
+            deltas.map(|(_, data)| data.contains("\"obfuscation\"")).collect::<Vec<_>>()
+        };
+        assert_eq!(deltas(""), [*padded]);
+        assert_eq!(
+            (deltas("&include_obfuscation=true"), deltas("&include_obfuscation=false")),
+            (vec![true], vec![false])
+        );
+    }
+    let path = format!("/v1/responses/{}", created[0].0);
+    for (query, param) in [
+        ("stream=yes", "stream"),
+        ("stream=", "stream"),
+        ("include_obfuscation=1", "include_obfuscation"),
+        ("stream=true&starting_after=x", "starting_after"),
+    ] {
+        let reply = server.get(&format!("{path}?{query}"));
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!(param)), "{query}");
+    }
+    assert_eq!(server.get(&format!("{path}?stream=false")).json()["status"], "completed");
 }
 
 /// Starts a server whose model takes a minute to reply.
@@ -537,6 +592,35 @@ fn item_references_name_items_of_stored_responses_of_the_same_owner() {
 }
 
 #[test]
+fn conversation_keeps_the_items_of_references_whose_response_is_deleted() {
+    let server = answering("The answer is four.");
+    let first = ask(&server, &json!({"model": "openai/m", "input": "Two and two?"}));
+    let path = format!("/v1/responses/{}", first["id"].as_str().unwrap());
+    let question = server.get(&format!("{path}/input_items")).json()["data"][0]["id"].clone();
+    // A reference may have no type.
+    let bare = json!({"items": [{"id": question}]});
+    let created = send(&server, "/v1/conversations", &server.key, &bare).json();
+    let id = created["id"].as_str().unwrap();
+    let answer = json!({"type": "item_reference", "id": first["output"][0]["id"]});
+    let ask_in =
+        |input: Value| ask(&server, &json!({"model": "openai/m", "input": input, "conversation": id}));
+    let second = ask_in(json!([answer, {"role": "user", "content": "Sure?"}]));
+    assert_eq!(server.send(server.request(Method::DELETE, &path)).status, 200);
+    ask_in(json!("Really?"));
+    let sent = server.model.requests().last().unwrap().body.to_string();
+    assert!(sent.contains("Two and two?") && sent.matches("The answer is four.").count() == 2, "{sent}");
+    let inputs = server.get(&format!("/v1/responses/{}/input_items", second["id"].as_str().unwrap())).json();
+    assert_eq!(inputs["data"][1]["type"], "message", "{inputs}");
+    let gone =
+        send(&server, &format!("/v1/conversations/{id}/items"), &server.key, &json!({"items": [answer]}));
+    let error = gone.json()["error"].clone();
+    assert_eq!(
+        (gone.status, &error["param"], &error["code"]),
+        (400, &json!("items[0].id"), &json!("item_not_found"))
+    );
+}
+
+#[test]
 fn service_tier_padding_and_truncation_have_an_effect_or_a_warning() {
     let server = answering("Hello there.");
     let body = json!({
@@ -564,7 +648,7 @@ fn service_tier_padding_and_truncation_have_an_effect_or_a_warning() {
 }
 
 #[test]
-fn official_client_ignores_events_of_haft_and_can_turn_them_off() {
+fn official_client_ignores_haft_events_and_can_turn_them_off() {
     let agents = [("clock", "---\nmodels: openai/m\ntools: [current_date]\n---\nYou know the date.\n")];
     let steps = [ScriptStep::call("current_date", json!({})), ScriptStep::text("It is today.")];
     let server = TestServer::configured(Script::of(steps), &json!({}), &agents);
@@ -621,6 +705,26 @@ fn conversation_collects_the_items_of_its_responses() {
     assert_eq!(seen["metadata"], json!([demo, other, other]));
     assert_eq!((&seen["deleted"], &seen["gone"]), (&json!(true), &json!(404)));
     assert!(server.model.requests()[0].raw.contains("I am Ann."));
+}
+
+#[test]
+fn conversation_with_warning_items_gets_further_responses() {
+    let server = answering("Hello there.");
+    let created = send(&server, "/v1/conversations", &server.key, &json!({})).json();
+    let body = |input: &str| {
+        json!({
+            "model": "openai/m", "input": input, "conversation": created["id"],
+            "include": ["haft.warnings"], "service_tier": "flex",
+        })
+    };
+    let first = ask(&server, &body("One."));
+    assert_eq!(types(&first), ["haft:warning", "message"]);
+    assert_eq!(types(&ask(&server, &body("Two."))), ["haft:warning", "message"]);
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("One.") && sent.contains("Two.") && !sent.contains("flex"), "{sent}");
+    let output = first["output"].as_array().unwrap().clone();
+    let input = [output, vec![json!({"role": "user", "content": "Three."})]].concat();
+    ask(&server, &json!({"model": "openai/m", "input": input}));
 }
 
 #[test]
@@ -713,7 +817,7 @@ fn parsing() -> TestServer {
 }
 
 #[test]
-fn official_clients_parse_an_answer_into_an_object_of_their_own_type() {
+fn official_clients_parse_structured_output_into_typed_objects() {
     let server = parsing();
     let place = json!({"town": "Oslo", "degrees": 31.5});
     let seen = python(&server, "parse", "openai/m");
@@ -724,7 +828,7 @@ fn official_clients_parse_an_answer_into_an_object_of_their_own_type() {
 }
 
 #[test]
-fn official_clients_cancel_a_response_in_the_background() {
+fn official_clients_cancel_a_background_response() {
     let server = parsing();
     let seen = python(&server, "cancel", "openai/m");
     let statuses = json!(["in_progress", "cancelled", "cancelled", "cancelled"]);
@@ -770,7 +874,7 @@ fn websocket_chains_unstored_responses_and_forgets_them_after_an_error() {
 }
 
 /// Returns a conversation of many turns, as input items.
-fn long_history(turns: usize) -> Vec<Value> {
+pub(crate) fn long_history(turns: usize) -> Vec<Value> {
     let turn = |at: usize| {
         let words = "The quick brown fox jumps over the lazy dog. ".repeat(20);
         [

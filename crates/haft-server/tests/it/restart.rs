@@ -4,14 +4,14 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use haft_model_server::{Script, ScriptPart, ScriptStep};
+use haft_model_server::{ResponsePace, Script, ScriptPart, ScriptStep, StepOrder};
 use haft_testkit::eventually;
 use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::fixture::{ServerFiles, TestServer, serve_until_killed};
 use super::open_responses::check_stream;
-use super::responses::{ask, events, poll, post, text};
+use super::responses::{ask, events, long_history, poll, post, text};
 use super::tool_server::ToolServer;
 
 /// The environment variables with which a test configures its server process.
@@ -41,13 +41,13 @@ fn server_process() {
     serve_until_killed(directory.as_ref(), model);
 }
 
-struct ServerProcess {
-    child: Child,
-    url: String,
+pub(crate) struct ServerProcess {
+    pub(crate) child: Child,
+    pub(crate) url: String,
 }
 
 impl ServerProcess {
-    fn start(files: &ServerFiles) -> Self {
+    pub(crate) fn start(files: &ServerFiles) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "restart::server_process", "--nocapture"])
             .env(DIRECTORY, files.directory())
@@ -84,10 +84,10 @@ async fn read_events(request: reqwest::RequestBuilder, count: usize) -> Vec<Valu
     data.take(count).map(|(_, data)| serde_json::from_str(data).unwrap()).collect()
 }
 
-/// The number of events of the stream, without a kill.
+/// The number of events in the stream if the server is not killed.
 const EVENTS: usize = 29;
 
-/// The number of threads that share the event boundaries, because most of the time goes to process starts.
+/// The number of threads that run the checks. Most of the time goes to process starts, so threads save time.
 const KILLERS: usize = 2;
 
 #[test]
@@ -182,6 +182,41 @@ fn stopping_server_lets_a_foreground_response_finish() {
     server.stop_and_wait();
 }
 
+/// The time that the model needs for a summary. It is longer than the time that a server without work leaves its
+/// connections open after it was asked to stop.
+const SUMMARY_MILLISECONDS: u64 = 4_000;
+
+#[test]
+fn stopping_server_lets_compactions_finish_and_starts_no_new_one() {
+    let pace = ResponsePace { first_byte_milliseconds: SUMMARY_MILLISECONDS, ..ResponsePace::default() };
+    let summary = || ScriptStep::text("Summary: foxes.").at_pace(pace);
+    let script = Script::of([summary(), summary(), ScriptStep::text("Onward.")]);
+    let mut server = TestServer::start(script.in_order(StepOrder::Strict));
+    let compaction = json!([{"type": "compaction", "compact_threshold": 1_000}]);
+    let send = |server: &TestServer, path: &str, body: &Value| {
+        let request = server.request(Method::POST, path).header("content-type", "application/json");
+        server.executor.spawn(request.body(body.to_string()).send())
+    };
+    let compact = json!({"model": "openai/m", "input": long_history(12)});
+    let whole = json!({"model": "openai/m", "input": long_history(12), "context_management": compaction});
+    let replies = [send(&server, "/v1/responses/compact", &compact), send(&server, "/v1/responses", &whole)];
+    eventually("the model writes both summaries", || server.model.requests().len() == 2);
+    server.stop();
+    eventually("the server is not ready", || {
+        server.send(server.without_key(Method::GET, "/readyz")).status == 503
+    });
+    let refused =
+        server.executor.block_on(send(&server, "/v1/responses/compact", &compact)).unwrap().unwrap();
+    assert_eq!((refused.status().as_u16(), &refused.headers()["retry-after"]), (503, &"5".parse().unwrap()));
+    let [compacted, response] = replies.map(|reply| {
+        let reply = server.executor.block_on(async { reply.await.unwrap().unwrap().text().await.unwrap() });
+        serde_json::from_str::<Value>(&reply).unwrap_or_else(|error| panic!("{error}: {reply}"))
+    });
+    assert_eq!(compacted["output"][0]["type"], "compaction", "{compacted}");
+    assert_eq!((&response["status"], text(&response)), (&json!("completed"), "Onward."), "{response}");
+    server.stop_and_wait();
+}
+
 #[test]
 fn response_continues_after_the_server_restarts_during_a_call() {
     let tools = ToolServer::start();
@@ -189,6 +224,7 @@ fn response_continues_after_the_server_restarts_during_a_call() {
     let mut server = TestServer::configured(script(), &tools.config(), &[]);
     let mut body = request();
     body["stream"] = json!(false);
+    body["stream_options"] = json!({"include_obfuscation": true});
     let started = ask(&server, &body);
     let id = started["id"].as_str().unwrap().to_owned();
     eventually("the call has begun", || tools.calls().len() == 1);
@@ -205,4 +241,9 @@ fn response_continues_after_the_server_restarts_during_a_call() {
     assert_eq!(tools.calls(), [json!({"n": 1}), json!({"n": 2})], "the finished call is not repeated");
     let all = events(&server.get(&format!("/v1/responses/{id}?stream=true")));
     assert_eq!(all.last().unwrap().0, "response.completed");
+    let deltas: Vec<_> = all.iter().filter(|(name, _)| name == "response.output_text.delta").collect();
+    assert!(
+        !deltas.is_empty() && deltas.iter().all(|(_, data)| data.contains("\"obfuscation\"")),
+        "{deltas:?}"
+    );
 }

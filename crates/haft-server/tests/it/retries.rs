@@ -19,7 +19,7 @@ fn cut_during_a_call(part: &str, tools: &ToolServer) -> (Value, Vec<String>) {
     tools.hold_calls();
     let url = proxy.url();
     let seen = thread::scope(|scope| {
-        // The program uses the last of the values of `SERVER`.
+        // This value of `SERVER` replaces the URL of the server that `python_with` sets.
         let client = scope.spawn(|| python_with(&server, part, &[("SERVER", &url), ("MODEL", "openai/m")]));
         eventually("the tool has begun", || tools.calls().len() == 1);
         proxy.cut();
@@ -55,7 +55,7 @@ fn official_client_retries_after_a_cut_connection_and_the_tool_runs_once() {
 }
 
 #[test]
-fn automatic_retry_without_a_key_does_not_run_the_tool_again() {
+fn automatic_retry_without_an_idempotency_key_does_not_run_the_tool_again() {
     let tools = ToolServer::start();
     let (seen, requests) = cut_during_a_call("retry_without_key", &tools);
     assert_eq!(seen["code"], "retry_repeats_tools", "{seen}");

@@ -123,7 +123,7 @@ fn error(reply: &Reply) -> (u16, Value) {
 }
 
 #[test]
-fn changed_foreign_or_missing_run_neither_calls_nor_uses_up_the_approval() {
+fn changed_foreign_or_missing_run_makes_no_call_and_uses_up_no_approval() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));

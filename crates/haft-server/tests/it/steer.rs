@@ -14,7 +14,7 @@ use super::limits::connect;
 use super::responses::{python_with, text};
 use super::tool_server::ToolServer;
 
-/// A step that takes long enough for a client to send input.
+/// Delays a step long enough for a client to send input.
 fn slow(step: ScriptStep) -> ScriptStep {
     step.at_pace(ResponsePace { first_byte_milliseconds: 2_000, ..ResponsePace::default() })
 }

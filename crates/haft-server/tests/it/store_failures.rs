@@ -103,7 +103,7 @@ fn background_response_stays_in_progress_until_its_end_is_stored() {
 }
 
 #[test]
-fn server_that_stops_before_it_could_store_a_background_response_continues_it_after_a_restart() {
+fn background_response_that_could_not_be_stored_is_stored_after_a_restart() {
     let mut server = answering(ResponsePace { first_byte_milliseconds: 500, ..ResponsePace::default() });
     let begun = ask(&server, &json!({"model": "helper", "input": "Hi", "background": true}));
     let broken = BrokenDirectory::of(&server, "responses");

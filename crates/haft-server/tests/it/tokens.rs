@@ -26,7 +26,7 @@ fn server(issuer: &TokenIssuer) -> TestServer {
     TestServer::configured(Script::of([ScriptStep::text("Hello.")]), &config, &[("helper", AGENT)])
 }
 
-/// Returns the claims of a valid token of which some are replaced; `null` removes a claim.
+/// Returns the claims of a valid token after these changes; `null` removes a claim.
 fn claims(changes: &Value) -> Value {
     let mut claims = json!({"aud": "haft", "sub": "anna", "org": "acme", "scope": "openid haft"});
     claims.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
@@ -131,7 +131,7 @@ fn token_above_the_size_limit_is_refused() {
 fn unknown_key_ids_cause_at_most_one_fetch_in_ten_seconds() {
     let issuer = TokenIssuer::start();
     let server = server(&issuer);
-    // A server's first fetch need not wait for the fetch pause, so the key can be added late.
+    // The server fetches the keys only when the first token arrives, so the issuer can still add a key here.
     issuer.add_key();
     let began = Instant::now();
     assert_eq!(get(&server, "/v1/models", &issuer.token(claims(&json!({})))).status, 200);

@@ -1,7 +1,9 @@
 //! An MCP server over HTTP that counts its calls and can delay them. It runs in the test process, so that its count
 //! survives restarts of the server under test.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -24,10 +26,18 @@ struct ToolServerState {
     /// The method and the headers of every request.
     heads: Mutex<Vec<String>>,
     calls: Mutex<Vec<Value>>,
+    /// The number of calls in progress, and the largest such number so far.
+    in_progress: Mutex<(usize, usize)>,
+    /// The time that every call takes.
+    call_time: Mutex<Duration>,
     /// Calls wait while this is false.
     is_open: watch::Sender<bool>,
-    /// The output of every call.
+    /// The text in the result of every call.
     output: Mutex<String>,
+    /// The field `isError` in the result of every call.
+    is_error: AtomicBool,
+    /// The input schema of both tools.
+    schema: Mutex<Value>,
 }
 
 impl ToolServer {
@@ -36,8 +46,12 @@ impl ToolServer {
         let state = ToolServerState {
             heads: Mutex::default(),
             calls: Mutex::default(),
+            in_progress: Mutex::default(),
+            call_time: Mutex::default(),
             is_open: watch::Sender::new(true),
             output: Mutex::new("noted".into()),
+            is_error: AtomicBool::new(false),
+            schema: Mutex::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
         };
         let shared = Arc::new(state);
         let listener = executor.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
@@ -71,8 +85,29 @@ impl ToolServer {
         self.shared.calls.lock().unwrap().clone()
     }
 
+    /// Returns the largest number of calls that were in progress at the same time.
+    pub(crate) fn most_calls_at_once(&self) -> usize {
+        self.shared.in_progress.lock().unwrap().1
+    }
+
+    /// Makes every call take this time.
+    pub(crate) fn slow_down(&self, call_time: Duration) {
+        *self.shared.call_time.lock().unwrap() = call_time;
+    }
+
     pub(crate) fn answer_with(&self, output: &str) {
         output.clone_into(&mut self.shared.output.lock().unwrap());
+    }
+
+    /// Answers all further calls with an error of the tool.
+    pub(crate) fn fail_with(&self, message: &str) {
+        self.answer_with(message);
+        self.shared.is_error.store(true, Ordering::Release);
+    }
+
+    /// Sets the input schema of both tools.
+    pub(crate) fn describe(&self, schema: Value) {
+        *self.shared.schema.lock().unwrap() = schema;
     }
 
     pub(crate) fn hold_calls(&self) {
@@ -97,15 +132,27 @@ async fn answer(State(state): State<Arc<ToolServerState>>, headers: HeaderMap, b
             "serverInfo": {"name": "docs", "version": "1"},
         })),
         Some("ping") => Ok(json!({})),
-        Some("tools/list") => Ok(json!({"tools": [
-            {"name": "add", "description": "Adds a note.", "inputSchema": schema()},
-            {"name": "look", "description": "Looks.", "inputSchema": schema(), "annotations": {"readOnlyHint": true}},
-        ]})),
+        Some("tools/list") => {
+            let schema = state.schema.lock().unwrap().clone();
+            Ok(json!({"tools": [
+                {"name": "add", "description": "Adds a note.", "inputSchema": schema},
+                {"name": "look", "description": "Looks.", "inputSchema": schema, "annotations": {"readOnlyHint": true}},
+            ]}))
+        }
         Some("tools/call") => {
             state.calls.lock().unwrap().push(request["params"]["arguments"].clone());
+            {
+                let mut calls = state.in_progress.lock().unwrap();
+                calls.0 += 1;
+                calls.1 = calls.1.max(calls.0);
+            }
+            let call_time = *state.call_time.lock().unwrap();
+            tokio::time::sleep(call_time).await;
             let _ = state.is_open.subscribe().wait_for(|is_open| *is_open).await;
+            state.in_progress.lock().unwrap().0 -= 1;
             let output = state.output.lock().unwrap().clone();
-            Ok(json!({"content": [{"type": "text", "text": output}]}))
+            let is_error = state.is_error.load(Ordering::Acquire);
+            Ok(json!({"content": [{"type": "text", "text": output}], "isError": is_error}))
         }
         _ => Err(json!({"code": -32601, "message": "no such method"})),
     };
@@ -114,8 +161,4 @@ async fn answer(State(state): State<Arc<ToolServerState>>, headers: HeaderMap, b
         Err(error) => json!({"jsonrpc": "2.0", "id": id, "error": error}),
     };
     ([("content-type", "application/json")], body.to_string()).into_response()
-}
-
-fn schema() -> Value {
-    json!({"type": "object", "properties": {"n": {"type": "integer"}}})
 }

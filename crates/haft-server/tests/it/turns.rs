@@ -1,6 +1,9 @@
 //! Responses of several turns: limits, a full context, calls of client and server, and the choice of the model.
 
+use std::time::Duration;
+
 use haft_model_server::{Script, ScriptPart, ScriptStep, ScriptUsage, StepOrder};
+use haft_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::approvals::types;
@@ -31,7 +34,7 @@ fn small_window(tools: &ToolServer) -> TestServer {
 }
 
 #[test]
-fn full_context_fails_a_response_with_disabled_truncation() {
+fn response_with_disabled_truncation_fails_if_the_context_is_full() {
     let tools = ToolServer::start();
     let server = small_window(&tools);
     let body = json!({"model": "adder", "input": "Go.", "truncation": "disabled"});
@@ -50,7 +53,7 @@ fn full_context_fails_a_response_with_disabled_truncation() {
 }
 
 #[test]
-fn full_context_ends_a_response_with_automatic_truncation_as_incomplete() {
+fn response_with_automatic_truncation_is_incomplete_if_the_context_is_full() {
     let tools = ToolServer::start();
     let server = small_window(&tools);
     let response = ask(&server, &json!({"model": "adder", "input": "Go.", "truncation": "auto"}));
@@ -61,7 +64,7 @@ fn full_context_ends_a_response_with_automatic_truncation_as_incomplete() {
 }
 
 #[test]
-fn response_that_reaches_its_maximum_of_calls_names_this_reason() {
+fn response_at_its_maximum_of_tool_calls_is_incomplete_for_this_reason() {
     let tools = ToolServer::start();
     let script = Script::of([add(1), add(2), ScriptStep::text("Done.")]);
     let server = TestServer::configured(script, &tools.config(), &[]);
@@ -72,7 +75,7 @@ fn response_that_reaches_its_maximum_of_calls_names_this_reason() {
 }
 
 #[test]
-fn parallel_tool_calls_are_turned_off_at_the_model() {
+fn setting_for_parallel_tool_calls_reaches_the_model() {
     let tools = ToolServer::start();
     let script = Script::of([add(1), ScriptStep::text("Done.")]);
     let server = TestServer::configured(script, &tools.config(), &[]);
@@ -86,7 +89,7 @@ fn parallel_tool_calls_are_turned_off_at_the_model() {
 }
 
 #[test]
-fn turn_with_calls_of_client_and_server_runs_the_calls_of_the_server_first() {
+fn server_calls_of_a_turn_run_before_its_client_calls() {
     let tools = ToolServer::start();
     let both = ScriptStep::say([
         ScriptPart::call("weather", json!({"town": "Oslo"})),
@@ -119,4 +122,33 @@ fn fast_model_chooses_the_model_of_a_routed_response() {
     let asked = server.model.requests();
     let asked: Vec<&str> = asked.iter().map(|request| request.body["model"].as_str().unwrap()).collect();
     assert_eq!(asked, ["small", "large"]);
+}
+
+#[test]
+fn calls_of_a_reply_run_one_by_one_if_the_request_forbids_parallel_calls() {
+    let looks = || {
+        let call = |number: u32| ScriptPart::call("docs__look", json!({ "n": number }));
+        Script::of([ScriptStep::say([call(1), call(2), call(3)]), ScriptStep::text("Done.")])
+    };
+    let run = |tools: &ToolServer, fields: &Value| {
+        let server = TestServer::configured(looks(), &tools.config(), &[]);
+        let response = ask(&server, &with_docs(fields));
+        assert_eq!((text(&response), tools.calls().len()), ("Done.", 3), "{response}");
+    };
+    // Parallel calls: all calls arrive while none may end.
+    let tools = ToolServer::start();
+    tools.hold_calls();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            eventually("all calls arrive", || tools.calls().len() == 3);
+            tools.release_calls();
+        });
+        run(&tools, &json!({}));
+    });
+    // Each call is slow, so that calls that do not run one by one would overlap.
+    let tools = ToolServer::start();
+    tools.slow_down(Duration::from_millis(300));
+    run(&tools, &json!({"parallel_tool_calls": false}));
+    assert_eq!(tools.most_calls_at_once(), 1);
+    assert_eq!(tools.calls(), [json!({"n": 1}), json!({"n": 2}), json!({"n": 3})]);
 }

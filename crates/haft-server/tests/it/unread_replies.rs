@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use h2::client::{ResponseFuture, SendRequest};
 use haft_model_server::{ResponsePace, Script, ScriptStep};
 use haft_store::api_keys::KeyScope;
@@ -242,7 +243,8 @@ async fn request_h2(
         .header("authorization", format!("Bearer {}", server.key))
         .header("content-type", "application/json");
     let mut client = client.ready().await.unwrap();
-    // A request without a body ends with its headers: the server may answer it and close its stream before more data.
+    // Without a body, end the stream with the headers: the server may answer and close the stream before it gets more
+    // data.
     let (reply, mut stream) = client.send_request(request.body(()).unwrap(), body.is_null()).unwrap();
     if !body.is_null() {
         stream.send_data(body.to_string().into(), true).unwrap();
@@ -353,5 +355,55 @@ fn reply_over_http2_is_complete() {
         assert_eq!(received.len(), length);
         let response: Value = serde_json::from_slice(&received).unwrap();
         assert!(text(&response).len() > LONG_REPLY);
+    });
+}
+
+/// The number of requests that a client sends and resets at once.
+const RESET_REQUESTS: usize = 1_000;
+
+/// The memory between a client and the network, in bytes. All its requests fit.
+const HELD_BYTES_MAX: usize = 1 << 20;
+
+/// Sends requests and resets each of them at once, in one piece, and returns the error with which the server closes the
+/// connection.
+async fn reset_rapidly(server: &TestServer, authority: &str) -> h2::Error {
+    // The client writes into memory first. Otherwise it would send no request that it resets at once.
+    let (near, mut far) = tokio::io::duplex(HELD_BYTES_MAX);
+    let (mut client, connection) = h2::client::handshake(near).await.unwrap();
+    let mut connection = Box::pin(connection);
+    for _ in 0..RESET_REQUESTS {
+        let request = http::Request::builder().uri("https://localhost/v1/models");
+        let (_, mut stream) = client.send_request(request.body(()).unwrap(), false).unwrap();
+        assert!(connection.as_mut().now_or_never().is_none(), "the connection ended");
+        stream.send_reset(h2::Reason::CANCEL);
+        assert!(connection.as_mut().now_or_never().is_none(), "the connection ended");
+    }
+    let mut held = vec![0; HELD_BYTES_MAX];
+    let length = far.read(&mut held).await.unwrap();
+    let mut network = connect_h2(server, authority).await;
+    network.write_all(&held[..length]).await.unwrap();
+    // The server may close the connection before it has read everything, so sending more could fail.
+    let received = async {
+        let _ = tokio::io::copy(&mut network, &mut far).await;
+        far.shutdown().await.unwrap();
+    };
+    let (ended, ()) = timeout(END_TIMEOUT, futures_util::future::join(connection, received)).await.unwrap();
+    ended.unwrap_err()
+}
+
+#[test]
+fn client_that_resets_its_requests_rapidly_loses_its_connection_and_others_are_served() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let error = reset_rapidly(&server, &authority).await;
+        assert_eq!(error.reason(), Some(h2::Reason::ENHANCE_YOUR_CALM), "{error}");
+        // The only connection is free again.
+        let (client, connection) =
+            h2::client::handshake(connect_h2(&server, &authority).await).await.unwrap();
+        tokio::spawn(connection);
+        let reply = request_h2(&server, client, "GET", "/v1/models", &Value::Null).await;
+        assert_eq!(reply.await.unwrap().status(), 200);
     });
 }

@@ -1,6 +1,6 @@
 """An upstream MCP server with the tools, resources and prompts that the official conformance suite asks for.
 
-It speaks both eras over its standard streams. A tool is a generator: it yields questions and gets the answers. In the era
+It speaks both protocol eras over stdio. A tool is a generator: it yields questions and gets the answers. In the era
 with a handshake the questions are requests to the client. In the era without sessions they are `input_required`: the signed
 state holds the answers so far, and the tool runs again from its beginning.
 """
@@ -34,7 +34,7 @@ class Refused(Exception):
 
 
 class Call:
-    """One request, with the means to talk to its client."""
+    """One request, with methods that send notifications to its client."""
 
     def __init__(self, params, capabilities):
         self.meta = params.get("_meta", {})
@@ -291,7 +291,7 @@ def test_input_required_result_multi_round(call):
 
 @tool()
 def test_input_required_result_capabilities(call):
-    """Asks only what the client has declared."""
+    """Sends only the kinds of requests that the client has declared as capabilities."""
     wanted = {
         "elicitation": form("What is your name?", name=STRING),
         "sampling": sampling("Generate a greeting"),
@@ -418,7 +418,7 @@ def unsealed(state):
 
 
 def stateless_rounds(steps, params):
-    """Replays the answers so far, and asks the next questions."""
+    """Runs the tool again with the answers so far, and returns its result or its next questions."""
     rounds, fresh = unsealed(params.get("requestState")), params.get("inputResponses", {})
     try:
         questions = next(steps)
@@ -435,7 +435,7 @@ def stateless_rounds(steps, params):
 
 
 def asked_rounds(steps):
-    """Asks each question with a request of its own."""
+    """Sends each question as a separate request to the client, and returns the tool's result."""
     try:
         questions = next(steps)
         while True:
@@ -547,7 +547,7 @@ def handle(number, method, params):
 
 
 def main():
-    # `legacy` and `modern` restrict the server to one era.
+    # The arguments `legacy` (with a handshake) and `modern` (without sessions) restrict the server to one protocol era.
     era = sys.argv[1] if len(sys.argv) > 1 else "both"
     for received in sys.stdin:
         message = json.loads(received)

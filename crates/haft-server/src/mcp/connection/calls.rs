@@ -23,6 +23,7 @@ use super::ClientConnection;
 use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
 use super::upstream_login::{LOGINS_PER_REQUEST_MAX, LoginStep, login_server};
+use crate::mcp::client_log::McpLogLevel;
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
@@ -38,6 +39,15 @@ use crate::mcp::tasks::{TaskOffer, TaskRequest, TaskSupport, within_ttl};
 
 /// The maximum number of open requests of a client. More would only use memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
+
+/// The notifications that a client wants until its request ends.
+#[derive(Debug, Default)]
+pub(super) struct RequestedNotices {
+    /// The client's token for progress notifications.
+    pub(super) progress_token: Option<Box<RawValue>>,
+    /// The least severe level of log messages.
+    pub(super) log_level: Option<McpLogLevel>,
+}
 
 /// The open requests of a client, by id.
 #[derive(Debug, Default)]
@@ -182,7 +192,7 @@ impl ClientConnection {
         self: &Arc<Self>,
         request: ClientRequest,
         (era, tasks): (RequestEra, TaskSupport),
-        progress: Option<Box<RawValue>>,
+        notices: RequestedNotices,
     ) {
         let params = message::params::<CallParams>(request.params.as_deref());
         let round = RoundParams::read(request.params.as_deref(), era);
@@ -193,9 +203,8 @@ impl ClientConnection {
         };
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
-            let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
             // Box the future: the task moves the future that contains it.
-            let call = Box::pin(connection.call(&opened, (&request.id, params), (era, tasks), wanted));
+            let call = Box::pin(connection.call(&opened, (&request.id, params), (era, tasks), notices));
             let outcome = call.await;
             (request, outcome)
         })
@@ -207,7 +216,7 @@ impl ClientConnection {
         opened: &Arc<OpenedClient>,
         (id, (params, round)): (&RawValue, (CallParams, RoundParams)),
         (era, support): (RequestEra, TaskSupport),
-        progress: Option<ProgressTarget>,
+        notices: RequestedNotices,
     ) -> Result<String, GatewayError> {
         let tools = &opened.shared;
         let requested = self.requested_task(era, &params)?;
@@ -244,17 +253,20 @@ impl ClientConnection {
         let asker = self.call_asker(approval);
         let call_id = call.id.0.clone();
         let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
-        self.with_progress(&call_id, progress, Box::pin(self.in_rounds(opened, round, work))).await
+        self.with_notices(&call_id, (id, notices), Box::pin(self.in_rounds(opened, round, work))).await
     }
 
-    /// Waits for a request. Until it ends, the client gets its progress and heartbeats, if the client wants them.
-    pub(super) async fn with_progress<T>(
+    /// Waits for a request. Until it ends, the client gets the notifications that it wants.
+    pub(super) async fn with_notices<T>(
         &self,
         call: &str,
-        wanted: Option<ProgressTarget>,
+        (request, notices): (&RawValue, RequestedNotices),
         work: impl Future<Output = T>,
     ) -> T {
-        let watched = self.progress.watch(call, wanted);
+        let RequestedNotices { progress_token, log_level } = notices;
+        let _logged = log_level.map(|level| self.log.watch(call, level, request));
+        let target = progress_token.map(|token| ProgressTarget { token, request: request.to_owned() });
+        let watched = self.progress.watch(call, target);
         tokio::select! {
             biased;
             outcome = work => outcome,
@@ -367,6 +379,7 @@ impl ClientConnection {
             place: opened.shared.place,
             selection: opened.shared.view.selection.clone(),
             search: opened.shared.search_scope(),
+            journal: Some(Arc::clone(&opened.shared.journal)),
             ..CallOptions::default()
         };
         opened.shared.orchestrator.execute_with(call, options).await
@@ -489,9 +502,10 @@ mod tests {
     async fn client_with_a_progress_token_gets_a_heartbeat_in_each_pause_until_its_request_ends() {
         let (connection, mut messages) = connection();
         let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
-        let wanted = ProgressTarget { token: raw("\"p\""), request: raw("7") };
+        let id = raw("7");
+        let wanted = RequestedNotices { progress_token: Some(raw("\"p\"")), log_level: None };
         let work = sleep(HEARTBEAT_PAUSE * 3 + Duration::from_secs(1));
-        connection.with_progress("c", Some(wanted), work).await;
+        connection.with_notices("c", (&id, wanted), work).await;
         assert_eq!(messages.len(), 3);
         let text = messages.try_recv().unwrap().text;
         assert!(
@@ -501,7 +515,8 @@ mod tests {
         while messages.try_recv().is_ok() {}
         sleep(HEARTBEAT_PAUSE * 2).await;
         assert!(messages.is_empty(), "the request has ended");
-        connection.with_progress("c", None, sleep(HEARTBEAT_PAUSE * 3)).await;
+        let none = RequestedNotices::default();
+        connection.with_notices("c", (&id, none), sleep(HEARTBEAT_PAUSE * 3)).await;
         assert!(messages.is_empty(), "a client without a token gets no progress");
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use haft_tools::mcp::{PassedMethod, PassedRequest, ServerNews};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,7 +14,7 @@ use tokio::time::sleep;
 use super::ClientConnection;
 use super::calls::new_call_id;
 use super::opened::{ChangeListener, ClientSubscriptions, OpenedClient};
-use crate::mcp::address::AddressOwner;
+use crate::mcp::address::stored_handle;
 use crate::mcp::era::{ClientAbilities, ConnectionEra};
 use crate::mcp::message::{self, ClientRequest, GatewayError};
 use crate::mcp::outbox::MessageScope;
@@ -86,31 +87,79 @@ impl ClientConnection {
             Ok(opened) => opened,
             Err(error) => return self.fail(Some(&request.id), &error).await,
         };
-        if opened.listeners().len() >= LISTENERS_MAX {
+        let (connection, id) = (Arc::clone(self), request.id);
+        self.start_silent(&id, connection.keep_listening(opened, listener)).await;
+    }
+
+    /// Sends notifications about changes until the request is cancelled or the connection closes.
+    async fn keep_listening(self: Arc<Self>, opened: Arc<OpenedClient>, mut listener: ChangeListener) {
+        listener.uris = self.readable(&opened, listener.uris).await;
+        let Ok(_listening) = self.add_listener(&opened, &listener) else {
             let message =
                 format!("a client may have at most {LISTENERS_MAX} open requests that listen for changes");
-            return self.fail(Some(&request.id), &GatewayError::new(message::INTERNAL_ERROR, message)).await;
-        }
+            let error = GatewayError::new(message::INTERNAL_ERROR, message);
+            return self.fail(Some(&listener.id), &error).await;
+        };
+        self.watch_changes(&opened);
+        let mut params = subscribed(&listener.id);
+        params["notifications"] = honored(&listener);
+        let acknowledged = message::notification("notifications/subscriptions/acknowledged", &params);
+        self.out.send(MessageScope::Request(listener.id.clone()), acknowledged).await;
+        self.watch_at_servers(&opened, &listener.uris).await;
+        // A reload replaces these tools while the stream is open.
+        drop(opened);
+        self.out.closed().await;
+    }
+
+    /// Adds a listener until the guard is dropped, unless there are too many.
+    fn add_listener(
+        self: &Arc<Self>,
+        opened: &OpenedClient,
+        listener: &ChangeListener,
+    ) -> Result<ListenerGuard, TooManyListeners> {
         if listener.tools {
             opened.set_told_if_none(&opened.shared.listing().items);
         }
-        opened.listeners().push(listener.clone());
-        self.watch_changes(&opened);
-        let mut params = subscribed(&request.id);
-        params["notifications"] = honored(&listener);
-        let acknowledged = message::notification("notifications/subscriptions/acknowledged", &params);
-        self.out.send(MessageScope::Request(request.id.clone()), acknowledged).await;
-        let (connection, id) = (Arc::clone(self), request.id.clone());
-        self.start_silent(&id, async move {
-            let _listening =
-                ListenerGuard { subscriptions: Arc::clone(&opened.subscriptions), id: request.id };
-            watch_upstream(&opened, &listener.uris).await;
-            // A reload replaces these tools while the stream is open.
-            drop(opened);
-            // The stream ends with a cancellation or with the connection.
-            connection.out.closed().await;
+        let mut listeners = opened.listeners();
+        if listeners.len() >= LISTENERS_MAX {
+            return Err(TooManyListeners);
+        }
+        listeners.push(listener.clone());
+        Ok(ListenerGuard {
+            connection: Arc::clone(self),
+            subscriptions: Arc::clone(&opened.subscriptions),
+            id: listener.id.clone(),
         })
-        .await;
+    }
+
+    /// Returns the resources among these that the client may read. It gets no notifications about others.
+    async fn readable(&self, opened: &OpenedClient, uris: Vec<String>) -> Vec<String> {
+        let mut readable = Vec::new();
+        for uri in uris {
+            if stored_handle(&uri).is_some() || self.uri_owner(opened, &uri).await.is_some() {
+                readable.push(uri);
+            }
+        }
+        readable
+    }
+
+    /// Asks the servers of these resources for change notifications. A server that does not support them sends none.
+    pub(super) async fn watch_at_servers(&self, opened: &OpenedClient, uris: &[String]) {
+        let watch = |uri: &String| {
+            let uri = uri.clone();
+            async move {
+                let Some((server, own)) = self.uri_owner(opened, &uri).await else { return };
+                opened.watch_resource(&uri, (server, &own));
+                let request = PassedRequest {
+                    method: PassedMethod::Subscribe,
+                    fields: format!("\"uri\":{}", Value::from(own.as_str())),
+                    name: Some(&own),
+                    caller: opened.caller(&new_call_id()),
+                };
+                let _ = opened.shared.upstreams.pass(server, &request, &|_| ()).await;
+            }
+        };
+        join_all(uris.iter().filter(|uri| stored_handle(uri).is_none()).map(watch)).await;
     }
 
     /// Notifies the client that the tools have changed, at most once per pause. Does not notify a client that has not
@@ -252,22 +301,6 @@ impl ClientConnection {
     }
 }
 
-/// Asks the servers of these resources for change notifications. A server that does not support them sends none.
-pub(super) async fn watch_upstream(opened: &OpenedClient, uris: &[String]) {
-    let upstreams = &opened.shared.upstreams;
-    for uri in uris {
-        if let AddressOwner::Server(server, own) = upstreams.addresses.uri_owner(uri) {
-            let request = PassedRequest {
-                method: PassedMethod::Subscribe,
-                fields: format!("\"uri\":{}", Value::from(own)),
-                name: None,
-                caller: opened.caller(&new_call_id()),
-            };
-            let _ = upstreams.pass(server, &request, &|_| ()).await;
-        }
-    }
-}
-
 /// Reads which changes a request wants to listen for.
 fn wanted(request: &ClientRequest) -> Result<ChangeListener, GatewayError> {
     #[derive(Deserialize)]
@@ -312,8 +345,12 @@ fn honored(listener: &ChangeListener) -> Value {
     honored
 }
 
-/// Removes the listener when its request ends.
+/// The client has the maximum number of listeners.
+struct TooManyListeners;
+
+/// Removes the listener when its request ends, and stops watching its resources.
 struct ListenerGuard {
+    connection: Arc<ClientConnection>,
     subscriptions: Arc<ClientSubscriptions>,
     id: Box<RawValue>,
 }
@@ -321,6 +358,10 @@ struct ListenerGuard {
 impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.subscriptions.listeners().retain(|listener| listener.id.get() != self.id.get());
+        let opened = self.connection.slot().opened.clone();
+        if let Some(opened) = opened {
+            opened.release_watches();
+        }
     }
 }
 

@@ -92,7 +92,7 @@ impl ClientConnection {
             return cached;
         }
         shared.until_ready().await;
-        let offered = shared.upstreams.offered(&shared.orchestrator, &shared.view.selection);
+        let offered = shared.offered_upstreams();
         let caller = opened.caller(&new_call_id());
         let items = shared.upstreams.list(list, &offered, &caller, shared.gateway.ready_wait).await;
         let items = Arc::new(ListedItems::new(items));

@@ -1,6 +1,6 @@
 //! The tools for one connection: with the connection's own approver, relay and progress.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::approval::Approver;
@@ -10,19 +10,22 @@ use haft_core::run::context::RawResults;
 use haft_core::sampling::OriginatingCall;
 use haft_core::tool::CallId;
 use haft_engine::RunContext;
+use haft_tools::mcp::ResourceWatch;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::ClientConnection;
-use super::changes::watch_upstream;
 use crate::mcp::client_outputs::{ClientOutputStore, ClientOutputs, OutputOwner};
 use crate::mcp::era::{ClientAbilities, RequestEra};
 use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser, TaskListAccess};
 use crate::mcp::listing::ListedItems;
-use crate::mcp::message::{GatewayError, INTERNAL_ERROR};
+use crate::mcp::message::{GatewayError, INTERNAL_ERROR, INVALID_PARAMS};
 use crate::mcp::operator_questions::{AnswerWait, ClientReply, OperatorQuestions};
 use crate::mcp::shared_tools::SharedTools;
+
+/// The maximum number of resources whose changes one client may watch.
+const WATCHED_MAX: usize = 1_000;
 
 /// The tools of a connection, after the first request.
 #[derive(Default)]
@@ -41,6 +44,8 @@ pub(super) struct OpenedClient {
     /// The output store for calls that run as tasks.
     pub(super) task_outputs: Option<Arc<dyn OutputStore>>,
     pub(super) subscriptions: Arc<ClientSubscriptions>,
+    /// The watched resources of servers, by URI.
+    watches: Mutex<HashMap<String, ResourceWatch>>,
     pub(super) prompts_changed: Notify,
     pub(super) resources_changed: Notify,
     tasks: Mutex<Vec<JoinHandle<()>>>,
@@ -122,6 +127,34 @@ impl OpenedClient {
 
     pub(super) fn watched_uris(&self) -> MutexGuard<'_, HashSet<String>> {
         self.subscriptions.watched_uris.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a resource at its server until the client no longer wants to know about its changes.
+    /// If all clients together watch too many resources, a server without sessions refuses the subscription.
+    pub(super) fn watch_resource(&self, uri: &str, (server, own): (usize, &str)) {
+        if let Some(watch) = self.shared.upstreams.servers[server].watch_resource(own) {
+            self.watches().insert(uri.to_owned(), watch);
+        }
+    }
+
+    /// Adds a URI to those that a client with a handshake watches. Returns true if it is new.
+    pub(super) fn add_watched_uri(&self, uri: &str) -> Result<bool, GatewayError> {
+        let mut watched = self.watched_uris();
+        if watched.len() >= WATCHED_MAX && !watched.contains(uri) {
+            let message = format!("a client may watch at most {WATCHED_MAX} resources");
+            return Err(GatewayError::new(INVALID_PARAMS, message));
+        }
+        Ok(watched.insert(uri.to_owned()))
+    }
+
+    /// Stops watching the resources that no subscription of the client names any more.
+    pub(super) fn release_watches(&self) {
+        let wanted = self.subscriptions.all_uris();
+        self.watches().retain(|uri, _| wanted.contains(uri));
+    }
+
+    fn watches(&self) -> MutexGuard<'_, HashMap<String, ResourceWatch>> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the tasks until the connection closes. Only the first call has an effect.
@@ -211,6 +244,7 @@ impl ClientConnection {
             task_outputs: outputs.of_tasks,
             context: Arc::new(context),
             subscriptions,
+            watches: Mutex::default(),
             prompts_changed: Notify::new(),
             resources_changed: Notify::new(),
             tasks: Mutex::default(),
@@ -271,9 +305,10 @@ impl ClientConnection {
         opened.resources_changed.notify_one();
         let (renewed, uris) = (Arc::clone(opened), opened.subscriptions.all_uris());
         if !uris.is_empty() {
+            let connection = Arc::clone(self);
             opened.keep_also(tokio::spawn(async move {
                 renewed.shared.until_ready().await;
-                watch_upstream(&renewed, &uris).await;
+                connection.watch_at_servers(&renewed, &uris).await;
             }));
         }
     }

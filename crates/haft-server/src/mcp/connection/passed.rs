@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::calls::new_call_id;
+use super::calls::{RequestedNotices, new_call_id};
 use super::lists::{read_stored, unknown_resource};
 use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams};
@@ -26,13 +26,9 @@ use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
 };
 use crate::mcp::object::RawObject;
-use crate::mcp::progress::ProgressTarget;
 use crate::mcp::result::with_era;
 use crate::mcp::rewrite;
 use crate::mcp::upstream::{UpstreamList, UpstreamRefusal, UpstreamServers, among};
-
-/// The maximum number of resources whose changes one client may watch.
-const WATCHED_MAX: usize = 1_000;
 
 /// The subject of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,7 +155,7 @@ impl ClientConnection {
         self: &Arc<Self>,
         request: ClientRequest,
         era: RequestEra,
-        progress: Option<Box<RawValue>>,
+        notices: RequestedNotices,
     ) {
         let params = request.params.as_deref();
         let read = PassedSubject::read(&request.method, params)
@@ -171,7 +167,6 @@ impl ClientConnection {
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
             let call = new_call_id();
-            let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
             let (name, rest) = subject.identity();
             let approval = ApprovalId::of_call(opened.shared.place, &CallId(call.clone()));
             let round = RequestRound {
@@ -185,7 +180,7 @@ impl ClientConnection {
             let passed = PassedCall { id: call.clone(), era, asker };
             let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, passed);
             let waiting = Box::pin(connection.in_rounds(&opened, round, work));
-            let outcome = connection.with_progress(&call, wanted, waiting).await;
+            let outcome = connection.with_notices(&call, (&request.id, notices), waiting).await;
             (request, outcome)
         })
         .await;
@@ -262,21 +257,29 @@ impl ClientConnection {
         method: PassedMethod,
         call: &PassedCall,
     ) -> Result<String, GatewayError> {
-        if stored_handle(&uri).is_none() {
-            let (server, own) = self.uri_owner(opened, &uri).await.ok_or_else(|| unknown_resource(&uri))?;
-            let fields = format!("\"uri\":{}", Value::from(own.as_str()));
-            self.ask(opened, server, method, (&own, fields), call).await?;
+        let owner = match stored_handle(&uri) {
+            Some(_) => None,
+            None => Some(self.uri_owner(opened, &uri).await.ok_or_else(|| unknown_resource(&uri))?),
+        };
+        let is_subscription = method == PassedMethod::Subscribe;
+        // Add the URI before the server is asked. Otherwise the end of another request would stop the watch.
+        let is_new = is_subscription && opened.add_watched_uri(&uri)?;
+        let asked = match owner {
+            None => Ok(()),
+            Some((server, own)) => {
+                let fields = format!("\"uri\":{}", Value::from(own.as_str()));
+                if is_subscription {
+                    opened.watch_resource(&uri, (server, &own));
+                }
+                self.ask(opened, server, method, (&own, fields), call).await.map(drop)
+            }
+        };
+        let is_watched = if is_subscription { asked.is_ok() || !is_new } else { asked.is_err() };
+        if !is_watched {
+            opened.watched_uris().remove(&uri);
+            opened.release_watches();
         }
-        let mut watched = opened.watched_uris();
-        if method == PassedMethod::Unsubscribe {
-            watched.remove(&uri);
-        } else if watched.len() >= WATCHED_MAX && !watched.contains(&uri) {
-            let message = format!("a client may watch at most {WATCHED_MAX} resources");
-            return Err(GatewayError::new(INVALID_PARAMS, message));
-        } else {
-            watched.insert(uri);
-        }
-        Ok("{}".into())
+        asked.map(|()| "{}".into())
     }
 
     async fn get_prompt(
@@ -339,8 +342,9 @@ impl ClientConnection {
     ) -> Result<Box<RawValue>, GatewayError> {
         let caller = opened.caller(&call.id);
         let progress = |progress: CallProgress| self.progress.send(&call.id, Some(&progress));
-        let header = matches!(method, PassedMethod::ReadResource | PassedMethod::GetPrompt).then_some(name);
-        let request = PassedRequest { method, fields, name: header, caller };
+        // A completion has no header with a name.
+        let name = (method != PassedMethod::Complete).then_some(name);
+        let request = PassedRequest { method, fields, name, caller };
         let upstreams = &opened.shared.upstreams;
         let mut logins = 0;
         loop {
@@ -366,7 +370,7 @@ impl ClientConnection {
     }
 
     /// Finds the offered server of a URI, and the URI that this server uses.
-    async fn uri_owner(&self, opened: &OpenedClient, uri: &str) -> Option<(usize, String)> {
+    pub(super) async fn uri_owner(&self, opened: &OpenedClient, uri: &str) -> Option<(usize, String)> {
         let (upstreams, offered) = self.offered(opened).await;
         match among(upstreams.addresses.uri_owner(uri), &offered) {
             AddressOwner::Server(server, own) => Some((server, own.to_owned())),
@@ -398,7 +402,7 @@ impl ClientConnection {
     async fn offered<'a>(&self, opened: &'a OpenedClient) -> (&'a UpstreamServers, Vec<usize>) {
         let shared = &opened.shared;
         shared.until_ready().await;
-        (&shared.upstreams, shared.upstreams.offered(&shared.orchestrator, &shared.view.selection))
+        (&shared.upstreams, shared.offered_upstreams())
     }
 }
 

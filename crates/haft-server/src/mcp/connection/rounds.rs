@@ -89,7 +89,10 @@ impl ClientConnection {
         };
         match call.step().await {
             DetachedStep::Finished(outcome) => outcome,
-            DetachedStep::Asks(questions) => Ok(held.hold(call, questions).to_string()),
+            DetachedStep::Asks(questions) => {
+                let client = self.client_name.get().map(String::as_str).unwrap_or_default();
+                Ok(held.hold(client, call, questions).to_string())
+            }
             DetachedStep::Lost => Err(GatewayError::new(INTERNAL_ERROR, "the call was cancelled")),
         }
     }

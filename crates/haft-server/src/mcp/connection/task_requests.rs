@@ -7,11 +7,10 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::ClientConnection;
-use super::calls::new_call_id;
+use super::calls::{RequestedNotices, new_call_id};
 use super::opened::OpenedClient;
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{self, ClientRequest, GatewayError};
-use crate::mcp::progress::ProgressTarget;
 use crate::mcp::tasks::{AwaitedTask, RESULT_PAUSE};
 
 #[derive(Deserialize)]
@@ -38,7 +37,7 @@ impl ClientConnection {
     pub(super) async fn begin_task_result(
         self: &Arc<Self>,
         request: ClientRequest,
-        progress: Option<Box<RawValue>>,
+        notices: RequestedNotices,
     ) {
         let params = message::params::<CoreTaskParams>(request.params.as_deref());
         let opened = params.and_then(|params| Ok((params, self.open_for(RequestEra::Handshake)?)));
@@ -48,9 +47,8 @@ impl ClientConnection {
         };
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
-            let wanted = progress.map(|token| ProgressTarget { token, request: request.id.clone() });
             let waiting = connection.task_result(&opened, &request.id, &params.task_id);
-            let outcome = connection.with_progress(&new_call_id(), wanted, waiting).await;
+            let outcome = connection.with_notices(&new_call_id(), (&request.id, notices), waiting).await;
             (request, outcome)
         })
         .await;

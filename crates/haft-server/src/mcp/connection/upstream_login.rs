@@ -171,6 +171,7 @@ mod tests {
 
     use futures_util::future::BoxFuture;
     use haft_core::client_relay::RelayedLog;
+    use haft_core::tool::CallId;
     use haft_testkit::AccountServer;
     use serde_json::value::RawValue;
 
@@ -190,6 +191,10 @@ mod tests {
         }
 
         fn log(&self, _: RelayedLog<'_>) {}
+
+        fn log_level(&self, _: &CallId) -> Option<&'static str> {
+            None
+        }
     }
 
     #[tokio::test]

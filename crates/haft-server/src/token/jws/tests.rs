@@ -69,7 +69,7 @@ fn unsigned_tokens_and_tokens_signed_with_the_public_key_are_refused() {
 }
 
 #[test]
-fn issuer_keys_that_are_short_or_of_another_kind_or_id_are_not_used() {
+fn short_keys_and_keys_of_another_type_or_id_verify_no_token() {
     let (keys, tokens) = vectors();
     refused(tokens["small"].as_str().unwrap(), "signature");
     let header = |kid: &str| unsigned(&json!({"alg": "ES256", "kid": kid}), &json!({}));
