@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a figure with its limit, and returns whether the limit is met.
+/// Prints a figure, and its limit if the figure misses the limit. Returns true if the limit is met.
 fn judged(figure: &str, bound: &str, kept: bool) -> bool {
     println!("{figure}{}", if kept { String::new() } else { format!("  missed: {bound}") });
     kept
@@ -87,7 +87,7 @@ fn serve(tools: usize) {
     }
 }
 
-/// A client on the standard streams of a server. The server ends with the client.
+/// An MCP client that uses the standard streams of a server. The server ends when the client is dropped.
 struct StreamClient {
     child: Child,
     input: Option<ChildStdin>,
@@ -261,7 +261,7 @@ fn memory(dir: &Path) -> bool {
     )
 }
 
-/// Begins a session, and returns the connection of its open stream.
+/// Starts an MCP session, opens its event stream, and returns the connection of the stream.
 fn listening(address: &str) -> TcpStream {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
         "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}})

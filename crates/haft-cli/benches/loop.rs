@@ -1,5 +1,5 @@
-//! Measures the cost of a run: CPU time per turn (with its call, streamed reply and journal), time to the first byte,
-//! and many concurrent runs.
+//! Measures the cost of a run: the CPU time per turn (including the tool call, the streamed reply and the journal), the
+//! time from the start of the process to the first byte of its model request, and the memory of many concurrent runs.
 //!
 //! `cargo bench -p haft-cli --bench loop` prints the table in the README of `haft-cli`. The scripted model server runs
 //! in another process, so the measured CPU time is only that of haft. `-- turns` measures only the turns, for
@@ -33,7 +33,7 @@ mod model_server_process;
 #[path = "support/process_stats.rs"]
 mod process_stats;
 
-/// The number of turns per measured group: the CPU time of one turn is too short for the resolution of the clock.
+/// The number of turns that are measured together. The CPU time of a single turn is too short to measure.
 const GROUP: u32 = 20;
 const TURNS: u32 = 220;
 const ROUNDS: usize = 7;
@@ -45,7 +45,7 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let only_turns = std::env::args().any(|argument| argument == "turns");
-    // Measure this first, so that the peak contains no memory of the other measurements.
+    // Measure this first, so that the peak does not include memory of the other measurements.
     if !only_turns {
         println!("{MANY} runs at once: {}", runtime.block_on(many(dir.path())));
     }
@@ -64,8 +64,8 @@ enum JournalSetting {
     On,
 }
 
-/// Formats the median over all rounds. The journal is synced once a second, and the group that contains the sync takes
-/// longer, so a mean would mislead.
+/// Formats the median, minimum and maximum of all rounds. The journal is synced once a second, and the group that
+/// contains the sync takes longer, so a mean would mislead.
 fn told(groups: &[[Duration; 2]]) -> String {
     let middle = |which: usize| {
         let mut times: Vec<f64> = groups.iter().map(|group| group[which].as_secs_f64() * 1e6).collect();
@@ -79,7 +79,7 @@ fn told(groups: &[[Duration; 2]]) -> String {
     )
 }
 
-/// Runs many turns with one call each and returns the CPU time of an early turn and of a late one.
+/// Runs many turns with one call each. Returns the CPU time of a turn near turn 20, and of a turn near turn 200.
 async fn turns(dir: &Path, journal: JournalSetting) -> [Duration; 2] {
     let server = ModelServerProcess::start(dir, &script(TURNS, 0));
     let (runtime, spec) = runtime(dir, &server.url).await;

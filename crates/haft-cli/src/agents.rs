@@ -40,7 +40,7 @@ fn list(args: &AgentsListArgs) -> Result<ExitCode, CliError> {
     for (file, read) in loader(&args.files)?.all() {
         match read {
             Ok(agent) => agents.push(agent),
-            // Print only a warning: a file in this directory may be an include of an agent and not an agent itself.
+            // Print only a warning: the file may be one that an agent includes, and not an agent itself.
             Err(error) => {
                 let message =
                     format!("haft ignores the agent file `{}`: {error}", printable(&file.to_string_lossy()));
@@ -136,7 +136,7 @@ pub(super) fn problem(
     }
 }
 
-/// Returns the errors for names in the tool lists of an agent that no tool can have.
+/// Returns errors for the entries in the tool lists of an agent that cannot match any tool.
 fn unknown_tools(read: &Result<AgentFile, AgentLoadError>, config: &ResolvedConfig) -> Option<String> {
     let AgentFile { agent, file, .. } = read.as_ref().ok()?;
     let shown = agent.reach.tools.iter().flatten().map(ToString::to_string);

@@ -48,8 +48,8 @@ pub(super) async fn run(command: &ApprovalsCommand) -> ExitCode {
     }
 }
 
-/// Opens the store of remembered approvals. Warns about approvals of an earlier version that were dropped, and about
-/// later failures.
+/// Opens the store of remembered approvals. Prints a warning if approvals of an earlier haft version were dropped, and
+/// whenever the store fails later.
 pub(super) fn store(home: &Home) -> Arc<dyn GrantStore> {
     if let Some(warning) = import(home) {
         terminal::warn(&warning);
@@ -62,7 +62,7 @@ pub(super) fn short_id(grant: &Grant) -> String {
     grant.id.to_string().chars().take(ID_CHARS).collect()
 }
 
-/// Returns the tool name under the default naming scheme.
+/// Returns the tool name that models see by default, such as `docs__search`.
 pub(super) fn tool_name(tool: &ToolIdentity) -> String {
     match tool.kind {
         ProviderKind::Builtin => tool.tool.to_string(),
@@ -138,8 +138,8 @@ fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
     }
 }
 
-/// Returns the path in the form that a sandbox policy uses. The path of a directory that no longer exists is
-/// returned unchanged.
+/// Returns the canonical path, which sandbox policies use too. For a directory that no longer exists, returns the
+/// absolute path.
 fn resolved(directory: &Path) -> PathBuf {
     let absolute = || std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
     directory.canonicalize().unwrap_or_else(|_| absolute())
@@ -182,7 +182,7 @@ fn table(grants: &[Grant], now_ms: u64) -> Table {
     table
 }
 
-/// Returns the expiry time of a grant as text; empty if it does not expire.
+/// Returns the remaining time of a grant as text; empty if the grant does not expire.
 fn end_of(grant: &Grant, now_ms: u64) -> String {
     match grant.expires_ms {
         None => String::new(),

@@ -16,7 +16,7 @@ use self::request_text::request_text;
 use super::question::{self, QuestionTurn};
 use super::terminal;
 
-/// Asks on standard error and reads the answer from standard input.
+/// An approver that asks on standard error and reads the answer from standard input.
 #[derive(Debug)]
 pub(super) struct TerminalApprover;
 
@@ -42,8 +42,8 @@ impl Approver for TerminalApprover {
     }
 }
 
-/// Shows a question, and returns the answer; `None` if the terminal is gone. `remembered` says where the answers with
-/// "always" apply.
+/// Shows a question, and returns the answer; `None` if the terminal is gone. `remembered` is the text that says where
+/// an "always" answer applies.
 async fn ask(
     turn: &mut QuestionTurn,
     (text, remembered): (&str, &str),

@@ -204,7 +204,7 @@ pub(super) struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Returns a policy with the settings of the configuration files only.
+    /// Returns arguments that override nothing, so that only the configuration files decide.
     pub(super) fn of_files(files: &FileArgs) -> Self {
         Self { files: files.clone(), ..Self::default() }
     }

@@ -179,8 +179,8 @@ pub(super) fn unusable(error: &RecordingError) -> CliError {
     (ExitReason::Input, hints::with(error, Some(hints::recording(error))))
 }
 
-/// Writes the reply to standard output as it arrives. Model requests are forwarded to the other watchers. Events of the
-/// run are not, because a log of one question shows only its requests.
+/// Writes the reply to standard output as it arrives, and forwards model requests to the other watchers. Does not
+/// forward run events, because the log of a question shows only its requests.
 struct ReplyWatcher {
     /// True if text is written as it arrives. JSON is written when it is complete, and an answer with a schema after
     /// the check.

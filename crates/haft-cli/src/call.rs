@@ -50,9 +50,13 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
         // `biased` checks the result first: a result that is complete when a signal arrives is still printed.
         biased;
         result = async {
-            // Report warnings about the called tool's server with the result, so that each is reported once.
-            let (own, others): (Vec<_>, Vec<_>) =
-                warmed_up(&orchestrator, &definitions).await.into_iter().partition(|warning| concerns(&call.name, warning));
+            // Hold back warnings about the server of the called tool: `explain_unknown_tool` may report one as the
+            // error.
+            let warnings = warmed_up(&orchestrator, &definitions).await;
+            // A server whose list has a problem is ready, so the problem is no reason why the tool is unknown.
+            let of_lists = orchestrator.catalog().warnings();
+            let is_reason = |warning: &CatalogWarning| concerns(&call.name, warning) && !of_lists.contains(warning);
+            let (own, others): (Vec<_>, Vec<_>) = warnings.into_iter().partition(is_reason);
             warn(&others);
             let result = orchestrator.execute_with(call, watch.options(&context)).await;
             explain_unknown_tool(result, &own)
@@ -120,12 +124,12 @@ fn explain_unknown_tool(mut result: ToolResult, warnings: &[CatalogWarning]) -> 
 }
 
 pub(super) async fn end(orchestrator: &Orchestrator, definitions: &DefinitionWatch) {
-    // A server that started during a call may have listed other definitions than before.
+    // A server that started during a call may have listed definitions that differ from the earlier ones.
     warn(&definitions.late_warnings(orchestrator));
     wiring::shut_down(orchestrator).await.iter().for_each(|warning| terminal::warn(&warning.to_string()));
 }
 
-/// Shuts down after a signal. Servers are notified that the call is cancelled and can end in order, unless a second
+/// Shuts down after a signal. Tells servers that the call is cancelled and lets them end cleanly, unless a second
 /// signal arrives.
 pub(super) async fn shut_down_after_signal(
     orchestrator: &Orchestrator,
@@ -248,16 +252,16 @@ fn print_text(result: &ToolResult, policy: &PolicyArgs) -> ExitCode {
     }
 }
 
-/// Returns a message, which was written for a model, in the form for a user: with `error:` before it and a hint after
-/// it.
+/// Converts an error message for models to one for users: removes the label `Error:`, which `terminal::failed` prints
+/// itself, and adds a hint.
 fn message_with_hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> String {
     let lines: Vec<&str> = error.message.lines().map(|line| strip_error_label(line, error.kind)).collect();
     let message = lines.join("\n");
     hints::with(&message, hint(error, result, policy))
 }
 
-/// Removes the label `Error:`. Errors about arguments have it on every line; in other errors, a line may be output of a
-/// command.
+/// Removes the label with which some error messages for models begin. Lines of other errors are not changed, because
+/// they may be output of a command.
 fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
     match kind {
         ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),

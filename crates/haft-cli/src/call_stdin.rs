@@ -124,7 +124,7 @@ struct CallInputLine {
     #[serde(default)]
     id: JsonCallId,
     tool: String,
-    /// The arguments as text, for the parser of arguments.
+    /// The arguments as JSON text. The orchestrator parses them.
     #[serde(default)]
     args: Option<Box<RawValue>>,
 }

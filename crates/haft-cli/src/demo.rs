@@ -93,7 +93,7 @@ fn stage() -> std::io::Result<(tempfile::TempDir, ModelServer)> {
     Ok((workspace, ModelServer::start(script())?))
 }
 
-/// Gives the model a price, so that the last line shows a cost.
+/// Gives the model a price, so that the summary of the run shows a cost.
 fn priced(mut configuration: Configuration) -> Configuration {
     let settings = ModelSettings { price: Some(Price::flat(3.0, 15.0)), ..ModelSettings::default() };
     let model = ModelName::parse(MODEL).map(|model| (model, settings));
@@ -118,8 +118,8 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliErr
     }
 }
 
-/// Scripts two concurrent reads, a call of the other agent, a write that the sandbox must deny, a write that it allows,
-/// and the answer.
+/// Returns a script with two concurrent reads, a call of the other agent, a write that the sandbox must deny, a write
+/// that it allows, and the answer.
 fn script() -> Script {
     let read = |(name, _): (&str, &str)| ScriptPart::call("read", json!({ "file_path": name }));
     let check = "awk -F, '{ total += $2 } END { print total }' january.csv february.csv";

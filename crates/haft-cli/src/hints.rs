@@ -224,7 +224,7 @@ pub(super) fn warning(text: &str) -> Option<String> {
     named.split_once('`').map(|(server, _)| login_at(server))
 }
 
-/// Returns a hint for the end of a run that replaces the hint of the library.
+/// Returns a hint for the end of a run. It replaces the hint of the library, which names no command.
 pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
     match reason {
         FinishReason::Unrecorded => {

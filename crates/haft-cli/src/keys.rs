@@ -65,8 +65,8 @@ pub(super) fn create_key(new: NewApiKey, now_ms: u64) -> Result<(ApiKeyRecord, A
     Ok(created)
 }
 
-/// Appends a line about a key to the audit log. If the line cannot be written, reports this, although the key was
-/// changed.
+/// Appends a line about a key to the audit log. Returns an error if the line cannot be written, although the key is
+/// already changed.
 fn audit(event: AuditEvent, key: &ApiKeyRecord) -> Result<(), CliError> {
     let scopes: Vec<&str> = key.scopes.iter().map(|scope| scope.name()).collect();
     let line = AuditLine {

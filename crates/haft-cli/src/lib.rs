@@ -68,7 +68,7 @@ use clap::{CommandFactory, Parser};
 use args::{Cli, CliCommand, DevArgs, DevCommand, PolicyCommand, PolicyCommandArgs, ToolsCommand};
 pub use exit::ExitReason;
 
-/// The maximum time that haft waits, before it exits, for confined processes to end.
+/// The maximum time that haft waits for sandboxed processes to end before it exits.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Runs the command line and returns its exit code.
@@ -77,7 +77,7 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return terminal::usage(&error),
     };
-    let runtime = match builder(&cli.command).enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
             return terminal::failed(
@@ -91,18 +91,6 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
     runtime.shutdown_background();
     haft_sandbox::wait_until_gone(GONE_WITHIN);
     exit
-}
-
-/// Builds a single-threaded runtime for most commands: a task that waits for a model, a server or a process gains
-/// nothing from several threads. A server gets several threads, because it works for many callers at once.
-fn builder(command: &CliCommand) -> tokio::runtime::Builder {
-    match command {
-        #[cfg(feature = "serve")]
-        CliCommand::Serve(_) => tokio::runtime::Builder::new_multi_thread(),
-        #[cfg(feature = "serve")]
-        CliCommand::Mcp(args) if args.serves_http() => tokio::runtime::Builder::new_multi_thread(),
-        _ => tokio::runtime::Builder::new_current_thread(),
-    }
 }
 
 async fn dispatch(command: CliCommand) -> ExitCode {

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use haft_config::ResolvedConfig;
 use haft_config::tool_lock::{self, LOCK_FILE_NAME};
-use haft_core::provider::{ProviderKind, ToolProvider};
-use haft_core::tool_lock::{LockChange, LockedSource, ToolLock, source_key};
-use haft_runtime::definition_watch::{locked_provider, locked_server, server_key};
+use haft_core::provider::ToolProvider;
+use haft_core::tool_lock::{LockChange, LockFormat, LockedSource, ToolLock};
+use haft_runtime::definition_watch::{locked_apis, locked_server, server_key};
 use haft_runtime::rest::Freshness;
 use haft_runtime::wiring;
 use haft_tools::mcp::McpProvider;
@@ -26,6 +26,10 @@ use super::settings::{self, CliError};
 use super::status_line::waiting;
 use super::terminal::counted;
 use super::{cancel, terminal};
+
+/// The note about a lock file that an earlier version of haft wrote.
+const FORMER_FORMAT: &str = "note: an earlier version of haft wrote this lock file, without the directories and \
+    environment variables of servers and without the hosts of HTTP APIs. Review and accept this information once.\n";
 
 /// The output of a command, as text and as JSON.
 struct LockCommandOutput {
@@ -85,16 +89,28 @@ impl LockComparison {
         let locked = tool_lock::load(&path).map_err(|error| (ExitReason::Input, error.to_string()))?;
         let rest = super::rest::tools(&configuration.resolved, &home, Freshness::Kept).await;
         let mut found = servers(&configuration.resolved, &policy).await?;
-        if !rest.is_empty() {
-            let provider = RestTools::new(rest);
-            let key = source_key(ProviderKind::Rest, provider.namespace().as_str());
-            found.sources.insert(key, locked_provider(&provider));
-        }
+        found.sources.extend(locked_apis(&RestTools::new(rest)));
         Ok(Self { path, locked, found })
     }
 
     fn changes(&self) -> Vec<LockChange> {
         self.locked.as_ref().map_or_else(Vec::new, |locked| locked.changes_to(&self.found))
+    }
+
+    /// Returns everything that a review accepts: without a lock file, this is every tool.
+    fn reviewed_changes(&self) -> Vec<LockChange> {
+        let nothing = ToolLock::default();
+        self.locked.as_deref().unwrap_or(&nothing).changes_to(&self.found)
+    }
+
+    /// Returns the differences as text. Explains the differences that only an earlier version of haft causes.
+    fn overview(&self, changes: &[LockChange]) -> String {
+        let format = self.locked.as_ref().map_or(LockFormat::Current, |locked| locked.format);
+        let note = match format {
+            LockFormat::Former if needs_review(changes) => FORMER_FORMAT,
+            LockFormat::Former | LockFormat::Current => "",
+        };
+        format!("{note}{}", shown(changes))
     }
 
     fn tools(&self) -> usize {
@@ -124,7 +140,7 @@ async fn servers(
     let started = waiting("starting servers", String::new, join_all(starting)).await;
     join_all(made.providers.iter().map(|provider| provider.shutdown())).await;
     let sources = started.into_iter().collect::<Result<_, _>>()?;
-    Ok(ToolLock { sources })
+    Ok(ToolLock { sources, ..ToolLock::default() })
 }
 
 async fn started(
@@ -156,8 +172,8 @@ async fn create(files: &FileArgs) -> Result<LockCommandOutput, CliError> {
     let changes = comparison.changes();
     let path = comparison.path.display().to_string();
     let tools = counted(comparison.tools(), "tool");
-    if changes.iter().any(|change| !change.is_informational()) {
-        let text = shown(&changes);
+    if needs_review(&changes) {
+        let text = comparison.overview(&changes);
         let hint = "hint: `haft lock review` shows the changes and accepts them";
         terminal::note(&text);
         return Err((
@@ -183,25 +199,25 @@ async fn check(files: &FileArgs) -> Result<LockCommandOutput, CliError> {
         return Err((ExitReason::Input, format!("there is no {LOCK_FILE_NAME} at `{path}`\n{hint}")));
     }
     let changes = comparison.changes();
-    let (exit, end) = if changes.iter().all(LockChange::is_informational) {
-        (ExitReason::Success, format!("{path} is up to date: {}", counted(comparison.tools(), "tool")))
-    } else {
+    let (exit, end) = if needs_review(&changes) {
         (
             ExitReason::Failed,
             "tools differ from the lock file; `haft lock review` shows and accepts the changes".to_owned(),
         )
+    } else {
+        (ExitReason::Success, format!("{path} is up to date: {}", counted(comparison.tools(), "tool")))
     };
-    Ok(output(format!("{}{end}", shown(&changes)), &path, &changes, exit))
+    Ok(output(format!("{}{end}", comparison.overview(&changes)), &path, &changes, exit))
 }
 
 async fn review(args: &LockReviewArgs) -> Result<LockCommandOutput, CliError> {
     let comparison = LockComparison::of(&args.files).await?;
     let path = comparison.path.display().to_string();
-    let changes = comparison.changes();
+    let changes = comparison.reviewed_changes();
     if comparison.locked.is_some() && changes.is_empty() {
         return Ok(output(format!("{path} is up to date"), &path, &changes, ExitReason::Success));
     }
-    let overview = if comparison.locked.is_none() { shown(&all_new(&comparison)) } else { shown(&changes) };
+    let overview = comparison.overview(&changes);
     if !args.yes {
         consent(&overview).await?;
     }
@@ -210,16 +226,16 @@ async fn review(args: &LockReviewArgs) -> Result<LockCommandOutput, CliError> {
     Ok(output(text, &path, &changes, ExitReason::Success))
 }
 
-fn all_new(comparison: &LockComparison) -> Vec<LockChange> {
-    ToolLock::default().changes_to(&comparison.found)
-}
-
 fn output(text: String, path: &str, changes: &[LockChange], exit: ExitReason) -> LockCommandOutput {
     let listed: Vec<Value> = changes
         .iter()
         .map(|change| json!({ "informational": change.is_informational(), "lines": change.lines() }))
         .collect();
     LockCommandOutput { text, json: json!({ "file": path, "changes": listed }), exit }
+}
+
+fn needs_review(changes: &[LockChange]) -> bool {
+    changes.iter().any(|change| !change.is_informational())
 }
 
 fn shown(changes: &[LockChange]) -> String {

@@ -50,7 +50,7 @@ pub(super) struct LogWriter {
     level: LogLevel,
     format: LogFormat,
     json: Mutex<JsonLines>,
-    /// The positions of all calls in the tree. The tree must receive each event before the log does.
+    /// The call tree, which knows the position of each call. It must receive each event before the log does.
     tree: Arc<TreeKeeper>,
     warned: AtomicBool,
 }

@@ -51,7 +51,7 @@ enum MarkdownPosition {
     Table(MarkdownTable),
 }
 
-/// Selects whether more text may follow.
+/// Selects whether more text may arrive (`MayCome`) or the text is complete (`IsThere`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TextCompleteness {
     MayCome,
@@ -120,7 +120,7 @@ impl MarkdownRenderer {
         shown
     }
 
-    /// Processes the next lines of a table.
+    /// Processes the next lines if they belong to a table.
     fn table_step(&mut self, text: &str, rest: TextCompleteness, shown: &mut String) -> TableStep {
         match &mut self.place {
             MarkdownPosition::LineStart => match MarkdownTable::begin(text, rest) {

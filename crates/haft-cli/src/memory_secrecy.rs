@@ -5,8 +5,8 @@ use std::io;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Turns core files off, and makes the process undumpable: other processes of the same user can then neither trace it
-/// nor read its memory and its environment, which contain API keys. Programs that the server starts are not affected by
-/// the second part, because executing a program resets it.
+/// nor read its memory and its environment, which contain API keys. Programs that the server starts are dumpable again,
+/// because executing a program resets this.
 pub(super) fn protect() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;
     refuse_inspection()

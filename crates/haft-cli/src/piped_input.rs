@@ -20,7 +20,7 @@ const PIPED_BYTES_MAX: u64 = 64 << 20;
 /// through a handle.
 const INLINE_BYTES_MAX: usize = 64 << 10;
 
-/// The maximum number of characters of a stored input that the model sees at once.
+/// The maximum number of characters of a stored input that the request contains.
 const HEAD_CHARS_MAX: usize = 8_000;
 
 /// Parses the value of `--stdin-wait`; `off` means zero. The wait is limited, because a program may start haft with a

@@ -75,7 +75,8 @@ struct RememberedApprovals {
 }
 
 impl RememberedApprovals {
-    /// Returns `None` if the call is impossible, for example because the sandbox refuses this workspace.
+    /// Finds the approvals for a call; `None` if the call is impossible, for example because the sandbox refuses this
+    /// workspace.
     async fn find(args: &ExplainArgs, arguments: RawArguments, config: Configuration) -> Option<Self> {
         let policy = settings::explained_policy(&args.policy, &config).ok()?;
         let context = RunContext {

@@ -75,7 +75,8 @@ pub(super) fn is_open() -> bool {
     TURN.try_lock().is_err()
 }
 
-/// Restores the terminal modes. At the end of the process, the guard that usually does this is not dropped.
+/// Restores the terminal modes. Code that exits the process must call this, because the guard that usually restores
+/// them is not dropped then.
 pub(super) fn restore_terminal() {
     if let Some(modes) = modes_before().take()
         && is_in_foreground()

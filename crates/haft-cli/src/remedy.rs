@@ -54,8 +54,8 @@ pub(super) fn of(error: &ToolError, tool: &str, config: &ResolvedConfig) -> Opti
     }
 }
 
-/// Returns the next step after a failed call of a client of the gateway. The operator cannot log in for another
-/// principal that has an account of its own.
+/// Returns the next step after a failed call of a gateway client. If each user needs a separate account at the server,
+/// the operator cannot log in for the user.
 #[cfg(feature = "serve")]
 pub(super) fn for_client(
     error: &ToolError,
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn denial_leads_to_the_setting_that_would_allow_the_call() {
+    fn denial_reason_is_parsed_from_the_error_message() {
         let of = |message: &str| Denial::of(&ToolError::new(ToolErrorKind::Denied, message));
         for (message, expected) in [
             (

@@ -103,7 +103,7 @@ async fn to_the_end(started: StartedRun, mut listening: SignalListener) -> ExitC
         biased;
         () = started.handle.closed() => {}
         // The run has ended and its result is known, so a signal at this point skips the wait for servers that shut
-        // down slowly. After an earlier signal this branch is disabled, because `heard` resolves only once.
+        // down slowly. After an earlier signal this branch is disabled, because `first_signal` resolves only once.
         _ = listening.first_signal(), if stopped_by.is_none() => {}
     }
     for warning in started.handle.warnings().iter().skip(started.shown_warnings) {

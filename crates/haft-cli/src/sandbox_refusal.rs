@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hint_about_a_refusal_names_the_option_that_allows_the_operation() {
+    fn sandbox_refusal_is_detected_from_the_error_message() {
         let check = |tool: &str, message: &str, network: ResourceAccess, expected: Option<SandboxRefusal>| {
             assert_eq!(SandboxRefusal::find(tool, message, network), expected, "{tool}: {message}");
         };

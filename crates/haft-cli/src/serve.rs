@@ -28,8 +28,8 @@ use super::settings::{self, CliError, Configuration};
 use super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
 use super::{agents, keys, mcp, memory_secrecy, open_files, skills, terminal};
 
-/// The maximum time for which the MCP servers of an agent stay started for the next request after its last run has
-/// ended.
+/// The time for which the MCP servers of an agent keep running after the last run of the agent, so that the next
+/// request need not start them again.
 const IDLE_AGENT_MAX: Duration = Duration::from_mins(1);
 
 /// The arguments of every command that serves HTTP.
@@ -43,7 +43,7 @@ pub(super) struct HttpServeSettings<'a> {
     pub(super) first_scopes: Vec<KeyScope>,
     pub(super) files: &'a FileArgs,
     pub(super) configuration: Configuration,
-    /// Exports the spans of runs.
+    /// The exporter for the spans of runs.
     pub(super) telemetry: RunTelemetry,
 }
 
@@ -159,14 +159,14 @@ pub(super) async fn run(
     ExitReason::Success.into()
 }
 
-/// The sources of a reload.
+/// The files that a reload reads, and the telemetry settings that stay the same.
 struct ReloadSources {
     files: FileArgs,
     telemetry: RunTelemetry,
 }
 
-/// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, keeps
-/// all old files.
+/// Reads the configuration, the agents and the skills again at each SIGHUP. If a file is invalid, the server keeps all
+/// its old settings.
 async fn reload_at_hangup(
     hangups: Option<Signal>,
     reloads: ConfigReloads,
@@ -287,6 +287,9 @@ fn refused(error: &ServeError) -> CliError {
         }
         ServeError::Bind { .. } => (ExitReason::Unavailable, "choose another address with --address IP:PORT"),
         ServeError::Webhook(_) => (ExitReason::Input, "set `serve.approvalWebhook.secret`"),
+        ServeError::Threads(_) => {
+            (ExitReason::Internal, "raise the limits on processes (`ulimit -u`) and open files (`ulimit -n`)")
+        }
         ServeError::Tls(_) => {
             (ExitReason::Usage, "`serve.tls` names the files of the certificate and its key")
         }

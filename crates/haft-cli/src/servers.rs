@@ -16,7 +16,7 @@ pub(super) struct ServerRequirements<'a> {
     /// The only tool of the command; `None` for all tools.
     pub(super) tool: Option<&'a str>,
     pub(super) elicitation: ElicitationSupport,
-    /// Looks up the spans of calls.
+    /// The lookup that finds the parent span for a request to a server.
     pub(super) parents: Option<Arc<dyn TraceParents>>,
 }
 

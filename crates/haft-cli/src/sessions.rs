@@ -175,7 +175,7 @@ fn listed(found: &[SessionRow]) -> String {
     table.text()
 }
 
-/// Returns the cost as text; empty if no price is known.
+/// Returns the cost as text; a dash if no price is known.
 fn cost(total: &RunBill) -> String {
     if total.unpriced < total.requests { total.cost.to_string() } else { "-".into() }
 }

@@ -17,7 +17,7 @@ const REFRESH: Duration = Duration::from_millis(200);
 /// The maximum number of characters of the line that are shown.
 const LINE_CHARS_MAX: usize = 70;
 
-/// Waits for `work`. After a second, shows a status line with the elapsed time. Writes no such line to a log file.
+/// Waits for `work`. After a second, shows a status line with the elapsed time, if standard error is a terminal.
 pub(super) async fn waiting<T>(what: &str, detail: impl Fn() -> String, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     if !terminal::can_redraw() {

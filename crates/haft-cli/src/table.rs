@@ -84,7 +84,7 @@ impl Table {
     }
 
     /// Returns the text of the table for standard output. Lines for a terminal fit its width. A program gets one line
-    /// per row, whatever the width.
+    /// per row.
     pub(super) fn text(&self) -> String {
         self.fitted(terminal::table_columns())
     }

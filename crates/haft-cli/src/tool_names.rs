@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agents_of_other_programs_can_have_every_builtin_tool() {
+    fn translation_of_foreign_agent_files_covers_every_builtin_tool() {
         let mut builtins = wiring::builtin_names();
         // Every agent gets this tool together with its first stored output.
         builtins.retain(|name| name != "tool_output");

@@ -110,7 +110,8 @@ pub(super) fn tokens_text(tokens: Tokens) -> String {
     format!("{tokens} tokens")
 }
 
-/// Returns the end of a sentence about a new tool source with this many tools.
+/// Returns a note about tool search for a new source with this many tools. It continues a sentence; empty if models see
+/// all tools.
 pub(super) fn search_note(tools: usize) -> &'static str {
     if tools > SHOWN_TOOLS_MAX { "; models search these tools instead of seeing all of them" } else { "" }
 }

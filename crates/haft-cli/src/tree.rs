@@ -126,7 +126,7 @@ fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String
     }
 }
 
-/// An entry of a turn that is not a tool call of a provider.
+/// An entry of a turn in the drawn tree.
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),
@@ -138,7 +138,7 @@ enum TurnLeaf<'t> {
     Operation(&'t OperationNode),
 }
 
-/// Returns the batch that an operation is a part of.
+/// Returns the batch call that contains an operation.
 fn batch_of<'t>(turn: &'t TurnNode, operation: &OperationNode) -> Option<&'t OwnCallNode> {
     let is_inside = |own: &&OwnCallNode| {
         let rest = operation.call.strip_prefix(own.call.as_str());

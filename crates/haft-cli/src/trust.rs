@@ -191,7 +191,7 @@ fn inspect_text(path: &Path, purpose: &str) -> Result<ProjectFile, CliError> {
     })
 }
 
-/// Reads a skill in the form that a model sees.
+/// Reads a skill file, and lists the servers that it starts.
 fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
     let bytes = haft_config::file_bytes(path)

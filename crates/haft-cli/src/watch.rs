@@ -27,7 +27,7 @@ pub(super) struct CommandWatchers {
     /// The operation tree; `None` without the option `--tree`.
     tree: Option<Arc<TreeKeeper>>,
     telemetry: Option<Telemetry>,
-    /// Whether a watcher may use the content of calls.
+    /// True if a watcher may use the content of calls.
     captures_content: bool,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct RunTelemetry {
 
 #[cfg(feature = "serve")]
 impl RunTelemetry {
-    /// Sets the content that events contain. Events without a reader of their content must not contain it.
+    /// Sets whether events contain the content of calls. They must not contain it if no watcher uses it.
     pub(super) fn apply(&self, config: &mut TelemetryConfig) {
         config.capture_content = self.captures_content;
     }
@@ -75,7 +75,8 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), first.into_iter().collect())
     }
 
-    /// Creates a watcher of a run, whose usage the runtime records. The `first` sinks receive each event first.
+    /// Creates the watchers of a run. They record no usage, because the runtime does. The `first` sinks receive each
+    /// event first.
     pub(super) fn of_run(show: ShowArgs, content: LogContent, first: Vec<Arc<dyn EventSink>>) -> Self {
         let wishes =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
@@ -83,7 +84,7 @@ impl CommandWatchers {
     }
 
     #[cfg(feature = "serve")]
-    /// Creates a watcher of the calls of an MCP client, which writes nothing to standard output, because it belongs to
+    /// Creates the watchers of the calls of MCP clients. They write nothing to standard output, because it belongs to
     /// the protocol.
     pub(super) fn of_gateway(log: CallLog, home: &Home, content: LogContent) -> Self {
         let verbose = log == CallLog::Written;
@@ -91,7 +92,7 @@ impl CommandWatchers {
         Self::with(wishes, Some(home), Vec::new())
     }
 
-    /// Creates a watcher of one question to a model. Its events have no content, and the runtime records its usage.
+    /// Creates the watchers of one question to a model. Its events have no content, and the runtime records its usage.
     pub(super) fn of_question(args: &AskArgs) -> Self {
         let wishes = WatcherOptions {
             verbose: args.verbose,
@@ -145,7 +146,7 @@ impl CommandWatchers {
         Arc::new(self.sinks.clone())
     }
 
-    /// Returns the object that finds the parent span for the spans of an MCP server.
+    /// Returns the lookup that finds the parent span for a request to an MCP server.
     pub(super) fn trace_parents(&self) -> Option<Arc<dyn TraceParents>> {
         self.telemetry.as_ref().map(Telemetry::trace_parents)
     }
@@ -224,8 +225,7 @@ fn accounting(home: &Home) -> Arc<dyn EventSink> {
     Arc::new(AccountingSink::new(Arc::new(FileAccounting::of(home))))
 }
 
-/// Warns if usage records cannot be written. Calls continue without records, and records continue as soon as they can
-/// be written.
+/// Warns if usage records cannot be written. Calls continue without records, until haft can write records again.
 pub(super) fn warn_if_unwritable(home: &Home) {
     if let Err(error) = FileAccounting::of(home).check_writable() {
         terminal::warn(&format!("haft cannot record calls for `haft stats`: {error}"));

@@ -1,5 +1,5 @@
-//! An agent with a tool of the program that answers one request: `cargo run -p haft --example ask -- openai/gpt-4o 'How
-//! many words ...'`.
+//! Sends one request to an agent that has a custom tool:
+//! `cargo run -p haft --example ask -- openai/gpt-4o 'How many words ...'`.
 #![expect(clippy::print_stdout, reason = "the example prints its result")]
 
 use haft::prelude::*;

@@ -99,7 +99,7 @@ pub enum AgentBuildError {
     #[error("{0}")]
     Home(NoHome),
     /// haft's home directory or the workspace could not be created.
-    #[error("haft cannot create the workspace: {0}")]
+    #[error("haft cannot create its home directory or the workspace: {0}")]
     Workspace(std::io::Error),
 }
 

@@ -49,7 +49,7 @@ async fn exchange(Path(way): Path<String>, body: String) -> Response {
     }
 }
 
-/// Returns no response to a notification.
+/// Returns the response to a message; `None` for a notification.
 fn answer(message: &str) -> Option<String> {
     let request: Value = serde_json::from_str(message).ok()?;
     let id = request.get("id")?;

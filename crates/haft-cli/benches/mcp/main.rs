@@ -1,5 +1,5 @@
-//! Compares the cost of a governed call of an MCP tool with the client of the official SDK in the same run, and
-//! measures the cost of starting servers and keeping them open.
+//! Compares the cost of an MCP tool call through haft, including all its checks, with the cost of a call through the
+//! client of the official SDK in the same run. Also measures the cost of starting servers and of keeping them open.
 //!
 //! `cargo bench -p haft-cli --bench mcp` prints the table in the README of `haft-tools`, and fails if a limit is
 //! exceeded. This program also acts as the servers of the benchmark. Rounds of the two clients alternate, and the best
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     if kept.iter().all(|kept| *kept) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a line if the limit is exceeded, and returns `kept`.
+/// Prints the missed limit if `kept` is false, and returns `kept`.
 fn judged(what: &str, kept: bool) -> bool {
     if !kept {
         println!("missed: {what}");
@@ -151,7 +151,8 @@ async fn timed_start(dir: &Path, servers: Vec<Value>) -> Duration {
     took
 }
 
-/// Measures in a new process, because an allocator does not return memory to the system.
+/// Measures the memory of open servers in a new process, because memory that this process freed earlier would change
+/// the result.
 fn held() -> bool {
     let output = std::process::Command::new(program()).arg("hold").output().unwrap();
     let each: usize = String::from_utf8(output.stdout).unwrap().trim().parse().unwrap();
@@ -159,8 +160,8 @@ fn held() -> bool {
     judged(&format!("{} KB each", HELD_BYTES_MAX >> 10), each <= HELD_BYTES_MAX)
 }
 
-/// Prints the memory per server, in bytes, for many servers. The first server also pays for state that all servers
-/// share.
+/// Prints the memory per server, in bytes, of many connected servers. One server is started before the measurement, so
+/// that memory which all servers share is not counted.
 fn hold() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();

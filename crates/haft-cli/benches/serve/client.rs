@@ -28,7 +28,7 @@ impl Client {
         }
     }
 
-    /// Sends a request for a stream. [`chunk`](Self::chunk) returns the stream.
+    /// Sends a request whose reply is a stream. Call [`chunk`](Self::chunk) to read the stream.
     pub(crate) fn open(&mut self, method: &str, path: &str, body: &str) {
         assert_eq!(self.begin(method, path, body), None, "the reply is not a stream");
     }
@@ -65,7 +65,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and reads the head of the reply. Returns the length of its body; `None` for chunks.
+    /// Sends a request and reads the head of the reply. Returns the length of the body; `None` if the body is chunked.
     fn begin(&mut self, method: &str, path: &str, body: &str) -> Option<usize> {
         let request = format!("{method} {path} HTTP/1.1\r\n{}{}\r\n\r\n{body}", self.head, body.len());
         self.connection.get_mut().write_all(request.as_bytes()).unwrap();

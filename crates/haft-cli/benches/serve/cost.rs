@@ -1,4 +1,4 @@
-//! The start, the idle memory, and the cost of a response of a model that answers at once.
+//! Measures the start, the idle memory, and the cost of a response when the model answers immediately.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub(crate) struct BenchTarget<'a> {
     pub(crate) body: &'a str,
 }
 
-/// The cost of the answers to a request.
+/// The cost of one response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ResponseCost {
     /// The CPU time of the server for one response, with one client.
@@ -99,7 +99,7 @@ impl BenchTarget<'_> {
         LoadCost { cpu: self.cpu_since(before, responses), rate }
     }
 
-    /// Returns the CPU time of one response.
+    /// Returns the CPU time per response since `before`.
     fn cpu_since(&self, before: Duration, responses: usize) -> Duration {
         self.server.cpu().saturating_sub(before) / u32::try_from(responses).unwrap()
     }

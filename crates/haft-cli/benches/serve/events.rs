@@ -1,4 +1,4 @@
-//! The cost of an event of one response, from the first to the 100,000th.
+//! Measures whether the cost of an event grows during a response, from the first event to the 100,000th.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const EVENTS: usize = 100_000;
 /// The number of events in one measured window, and in a short response.
 const WINDOW: usize = 10_000;
 
-/// The best of these rounds counts, because other processes only make a round slower.
+/// The number of rounds. The best round counts, because other processes can only make a round slower.
 const ROUNDS: usize = 3;
 
 /// The number of characters in a delta of the model.
@@ -45,8 +45,8 @@ pub(crate) fn measure(dir: &Path) -> bool {
     is_kept
 }
 
-/// Scripts a short text, a long text, and many items of reasoning and of text in turn, whose deltas the server cannot
-/// join.
+/// Returns a script with three conversations: a short text, a long text, and many items. The items alternate between
+/// reasoning and text, so that the server cannot merge their deltas.
 fn script() -> Value {
     let text = |deltas: usize| json!([{"text": "x".repeat(deltas * DELTA_CHARACTERS)}]);
     let item = |number: usize| match number % 2 {
@@ -56,8 +56,8 @@ fn script() -> Value {
     let items: Vec<Value> = (0..=EVENTS / EVENTS_PER_ITEM).map(item).collect();
     let conversation =
         |about: &str, say: Value, pace: Value| json!({"about": about, "steps": [{"say": say, "pace": pace}]});
-    // About 1,200 events at a time. The log of a response that is not stored drops old events if the reader is 4,096
-    // events behind.
+    // Send about 1,200 events at a time: the log of a response that is not stored drops old events if the reader is
+    // 4,096 events behind.
     let pace = json!({"chunkBytes": 50_000, "betweenMilliseconds": 25});
     json!({"conversations": [
         conversation("short", text(WINDOW), json!({})),
@@ -66,7 +66,7 @@ fn script() -> Value {
     ]})
 }
 
-/// Responses of one kind, from one server.
+/// A server, and the request options for one kind of response.
 struct EventStream {
     server: ServeProcess,
     key: String,
@@ -74,8 +74,9 @@ struct EventStream {
 }
 
 impl EventStream {
-    /// Compares a delta of the model in a short and in a long response. The server joins deltas that arrive at the same
-    /// time, so the position of a delta in the stream is not known exactly.
+    /// Compares the CPU time per model delta in a short response with that in a long response. It compares whole
+    /// responses, because the server merges deltas that arrive at the same time, so the position of a delta in the
+    /// stream is not known exactly.
     fn deltas(&self, kind: &str) -> bool {
         let cpu = |input: &str| {
             let before = self.server.cpu();
@@ -92,7 +93,7 @@ impl EventStream {
         )
     }
 
-    /// Compares the first and the last events of a response with many items.
+    /// Compares the CPU time of the first and of the last events in a response with many items.
     fn items(&self, kind: &str) -> bool {
         let rounds: Vec<Vec<Duration>> = (0..ROUNDS).map(|_| self.windows()).collect();
         let best = |at: usize| each(rounds.iter().map(|round| round[at]).min().unwrap(), WINDOW);

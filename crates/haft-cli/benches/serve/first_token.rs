@@ -14,7 +14,7 @@ const WARM_UPS: usize = 200;
 
 const TEXT: &str = "These words arrive in a few deltas, as the answer of a model does.";
 
-/// Requests to the model and requests through the server alternate, so that both meet the same load.
+/// Measures both times. Requests to the model alternate with requests to the server, so that both have the same load.
 pub(crate) fn measure(dir: &Path) -> bool {
     let home = BenchHome::create(dir, &json!({"steps": [{"say": [{"text": TEXT}]}]}), &json!({}));
     let server = home.serve();

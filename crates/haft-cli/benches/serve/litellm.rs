@@ -1,4 +1,4 @@
-//! The proxy `LiteLLM` and `haft serve`, in one run in front of the same model.
+//! Compares the proxy `LiteLLM` with `haft serve`, in one run and with the same model.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,7 +14,7 @@ const ROUNDS: usize = 3;
 /// The number of responses in a round. The proxy needs several milliseconds for each.
 const RESPONSES: usize = 400;
 
-/// The rounds of the servers alternate, and the best round of each counts.
+/// Measures the servers in alternating rounds. The best round of each server counts.
 pub(crate) fn measure(dir: &Path) -> bool {
     let home = BenchHome::with_fast_model(dir);
     let (haft, litellm) = (home.serve(), start(dir, &home.model.url));

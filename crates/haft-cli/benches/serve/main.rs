@@ -2,9 +2,9 @@
 //! 10,000 open streams.
 //!
 //! `cargo bench -p haft-cli --bench serve` prints the figures of the table in `docs/serving.md`. `-- PART…` runs only
-//! these parts. The parts `wrk` and `litellm` need programs that `cargo xtask bench --long` installs, and run only by
-//! their name. The scripted model, the server and the clients are three processes, so the measured CPU time is only the
-//! server's.
+//! these parts. `cargo xtask bench --long` installs the programs that the parts `wrk` and `litellm` need, so these two
+//! run only if they are named. The scripted model, the server and the clients are three processes, so the measured CPU
+//! time is only the server's.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -64,7 +64,7 @@ fn main() -> ExitCode {
     if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Prints a figure with its limit, and returns whether the limit is met.
+/// Prints a figure, and its limit if the figure misses the limit. Returns true if the limit is met.
 fn judge(figure: &str, limit: &str, is_kept: bool) -> bool {
     println!("{figure}{}", if is_kept { String::new() } else { format!("  missed: {limit}") });
     is_kept

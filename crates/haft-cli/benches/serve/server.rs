@@ -1,4 +1,4 @@
-//! `haft serve` in a process of its own.
+//! Starts `haft serve`, or another HTTP server, in a separate process.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ impl BenchHome {
         let model = ModelServerProcess::start(dir, script);
         std::fs::create_dir(dir.join("home")).unwrap();
         let mut serve = serve.clone();
-        // The figures do not depend on the disk, which a build often fills.
+        // Accept requests even if the disk is nearly full, as it often is after a build.
         serve["minFreeDiskPercent"] = 0.into();
         std::fs::write(dir.join("home/haft.json"), json!({ "serve": serve }).to_string()).unwrap();
         let mut home = Self { dir: dir.to_owned(), model, key: String::new() };
@@ -66,7 +66,7 @@ pub(crate) fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// An HTTP server on a port of its own.
+/// An HTTP server in a separate process, which is killed when this value is dropped.
 pub(crate) struct ServeProcess {
     child: Child,
     pub(crate) address: SocketAddr,

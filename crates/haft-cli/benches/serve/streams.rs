@@ -13,8 +13,8 @@ use crate::server::{BenchHome, ServeProcess};
 
 const STREAMS: usize = 10_000;
 
-/// The goal for the memory of all streams. Readers reach it. A response in progress also has a connection to the model;
-/// the two connections take 40 KB of buffers, so its limit is only a protection against regressions.
+/// The goal for the memory of all streams. Readers reach it. A response in progress does not, because it also has a
+/// connection to the model, and its two connections take 40 KB of buffers. Its limit below only detects regressions.
 const MEGABYTES_GOAL: f64 = 500.0;
 const READER_KILOBYTES_MAX: f64 = 25.0;
 const RESPONSE_KILOBYTES_MAX: f64 = 90.0;
@@ -22,7 +22,7 @@ const RESPONSE_KILOBYTES_MAX: f64 = 90.0;
 /// The number of threads that open streams.
 const OPENERS: usize = 4;
 
-/// The number of descriptors for everything but the streams, such as the logs of the server.
+/// The number of file descriptors for everything except the streams, such as the logs of the server.
 const OTHER_FILES: usize = 200;
 
 /// The time for which the CPU time of the open streams is measured. Each stream sends one ping in this time.
@@ -43,7 +43,7 @@ pub(crate) fn measure(dir: &Path) -> bool {
     is_kept
 }
 
-/// Raises the soft limit on open files to the hard limit, which child processes inherit, and returns the limit.
+/// Raises the soft limit on open files to the hard limit, and returns the new limit. Child processes inherit the limit.
 fn raise_file_limit() -> usize {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
@@ -110,7 +110,7 @@ impl BenchStreams {
         let home = BenchHome::create(dir, &script, &serve);
         let server = home.serve();
         let open = |path: &Option<String>| open(server.address, &home.key, self.kind, path.as_deref());
-        // The first response prepares the agent, which is not a part of a stream.
+        // The first response prepares the agent. This cost is not part of a stream.
         let (first, id) = open(&None);
         let path = (self.kind == StreamKind::Readers).then(|| format!("/v1/responses/{id}?stream=true"));
         let (before, cpu) = (server.resident_megabytes(), server.cpu());

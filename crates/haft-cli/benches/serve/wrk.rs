@@ -1,4 +1,4 @@
-//! Many requests from the program `wrk`, all of which must succeed.
+//! Measures the request rate with the load generator `wrk`. All requests must succeed.
 
 use std::path::Path;
 use std::process::Command;
@@ -49,7 +49,7 @@ fn is_error(line: &str) -> bool {
     line.contains("Socket errors") || line.contains("Non-2xx")
 }
 
-/// Returns the request as a script of wrk. JSON strings of ASCII characters are Lua strings too.
+/// Returns a Lua script that makes wrk send this request. A JSON string of ASCII characters is also a Lua string.
 fn request(body: &str, key: &str) -> String {
     format!(
         "wrk.method = \"POST\"\nwrk.body = {}\nwrk.headers[\"Content-Type\"] = \"application/json\"\n\

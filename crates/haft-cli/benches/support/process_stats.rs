@@ -1,4 +1,4 @@
-//! Returns the CPU time and the memory of a process, without its child processes.
+//! Measures the CPU time of a process, without its child processes.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ pub(crate) fn operator_approvers() -> Option<OperatorApprovers> {
     })
 }
 
-/// Asks about the calls of one client.
+/// An approver that asks the operator about the calls of one client.
 struct OperatorTerminal {
     /// The line above the question, which names the client.
     heading: String,
@@ -72,7 +72,7 @@ impl Approver for OperatorTerminal {
     }
 }
 
-/// A question on the terminal. If it is dropped without an answer, the operator can no longer answer it.
+/// A question on the terminal. If it is dropped before the operator answers, it prints that the question is withdrawn.
 struct OpenPrompt {
     is_answered: bool,
 }

@@ -64,7 +64,7 @@ fn element(text: &mut String, value: &Value) {
     }
 }
 
-/// Writes the old text above the new text. Each line of a text becomes a line.
+/// Writes the lines of the old text, then the lines of the new text.
 fn diff(text: &mut String, fields: &Map<String, Value>, old: &str, new: &str) {
     let field = |name: &str| fields.get(name).and_then(Value::as_str).unwrap_or_default();
     lines(text, "-", field(old));

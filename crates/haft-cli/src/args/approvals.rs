@@ -36,7 +36,7 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long, value_name = "DIR")]
         workspace: Option<PathBuf>,
 
-        /// The approvals of this caller of a server; without it, your own
+        /// Use the approvals of this client of a haft server instead of your own
         #[arg(long, value_name = "TENANT/SUBJECT", value_parser = principal)]
         principal: Option<Principal>,
     },
@@ -55,7 +55,7 @@ pub(crate) enum ApprovalsCommand {
         #[arg(long)]
         json: bool,
 
-        /// The approvals of this caller of a server; without it, your own
+        /// Use the approvals of this client of a haft server instead of your own
         #[arg(long, value_name = "TENANT/SUBJECT", value_parser = principal)]
         principal: Option<Principal>,
     },

@@ -46,7 +46,7 @@ pub(crate) struct ToolsSearchArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ToolsCheckArgs {
-    /// The provider for whose schema dialect haft checks the tools
+    /// The provider whose schema dialect haft checks the tools against
     #[arg(long, value_name = "PROVIDER")]
     pub(crate) provider: GrammarName,
 

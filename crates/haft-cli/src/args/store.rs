@@ -73,7 +73,7 @@ pub(crate) struct OwnerArgs {
     pub(crate) principal: Principal,
 }
 
-/// Parses a principal in the form of records.
+/// Parses a principal that is written as `TENANT/SUBJECT`.
 pub(crate) fn principal(text: &str) -> Result<Principal, String> {
     match text.split_once('/') {
         Some((tenant, subject)) if !tenant.is_empty() && !subject.is_empty() => {

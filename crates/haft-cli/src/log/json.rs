@@ -3,7 +3,7 @@
 use haft_core::event::Event;
 use haft_core::event_log::{EventEnvelope, EventReader};
 
-/// Whether log lines include the content of calls.
+/// Selects whether log lines include the content of calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogContent {
     /// Log lines contain only sizes, digests and decisions.

@@ -13,7 +13,7 @@ pub(super) enum MarkdownLine {
     /// A quotation. The text after the marker is treated as the beginning of a line.
     Quote,
     Rule,
-    /// A code fence. All lines after it are code, up to a line that repeats at least this marker.
+    /// A code fence. All lines after it are code, up to a line with the same marker or a longer one.
     Fence(String),
 }
 
@@ -40,8 +40,8 @@ impl MarkdownLine {
     }
 }
 
-/// Detects a fence. A fence may name a language, so haft must have the complete line. A line that repeats the marker is
-/// inline code.
+/// Detects a fence. A fence may name a language, so haft must have the complete line. If a backtick follows later in
+/// the line, the text is inline code.
 fn fence(text: &str, indent: usize, mark: &str, rest: TextCompleteness) -> Option<(usize, MarkdownLine)> {
     let end = text.find('\n');
     let taken = end.unwrap_or(text.len());

@@ -15,14 +15,6 @@ pub(crate) struct McpArgs {
     pub(crate) command: McpCommand,
 }
 
-#[cfg(feature = "serve")]
-impl McpArgs {
-    /// Returns true if the command serves many clients at once.
-    pub(crate) fn serves_http(&self) -> bool {
-        matches!(&self.command, McpCommand::Serve(args) if args.http.is_some())
-    }
-}
-
 const EXAMPLES: &str = "\
 Examples:
   haft mcp add time -- uvx mcp-server-time

@@ -26,7 +26,7 @@ use super::{McpCommandOutput, SECTION};
 /// The largest configuration file that is read, in bytes.
 const IMPORT_BYTES_MAX: u64 = 16 << 20;
 
-/// The number of answers that are read for one value.
+/// The maximum number of attempts to answer one question.
 const ANSWERS_MAX: usize = 3;
 
 pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, CliError> {
@@ -148,7 +148,7 @@ async fn typed_value(asked: &AskedVariable) -> Option<String> {
         };
         match asked.value_of(&line?) {
             Ok(value) => return value,
-            // Other output waits until the question is answered.
+            // Use `prompt`, because other output waits until the question is answered.
             Err(reason) => terminal::prompt(&printable(&reason)),
         }
     }
@@ -199,13 +199,23 @@ fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
 fn files_of(source: ImportSource) -> Vec<FoundFile> {
     let home = user_home();
     let in_home = source.files_in_home().iter().filter_map(|file| Some(home.as_ref()?.join(file)));
+    let config_home = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from);
+    let in_config_home = source.files_in_home().iter().filter_map(|file| {
+        // The specification of the variable requires programs to ignore a relative path.
+        let directory = config_home.as_ref().filter(|directory| directory.is_absolute())?;
+        Some(directory.join(file.strip_prefix(".config/")?))
+    });
     let here = current_directory();
     let in_project = source.files_in_project().iter().filter_map(|file| Some(here.as_ref()?.join(file)));
     let named = directory_variable(source).and_then(|(variable, file)| {
         std::env::var_os(variable).filter(|at| !at.is_empty()).map(|at| Path::new(&at).join(file))
     });
-    let mut paths: Vec<PathBuf> = named.into_iter().chain(in_home).chain(in_project).collect();
-    paths.dedup();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for path in named.into_iter().chain(in_config_home).chain(in_home).chain(in_project) {
+        if !paths.contains(&path) {
+            paths.push(path);
+        }
+    }
     let found = |path: PathBuf| {
         let servers = match text(&path) {
             Ok(None) => return None,
@@ -217,7 +227,8 @@ fn files_of(source: ImportSource) -> Vec<FoundFile> {
     paths.into_iter().filter_map(found).collect()
 }
 
-/// Returns the variable that names another directory for the files of a program, and the file in this directory.
+/// Returns the environment variable that changes the configuration directory of a program, and the name of the file in
+/// that directory.
 pub(super) fn directory_variable(source: ImportSource) -> Option<(&'static str, &'static str)> {
     match source {
         ImportSource::ClaudeCode => Some(("CLAUDE_CONFIG_DIR", ".claude.json")),
@@ -292,7 +303,7 @@ impl ImportPlan {
         Self { files, added }
     }
 
-    /// Returns the entries of an added server.
+    /// Returns the entries of an added server, both in the list of its file and in the list of all added servers.
     fn entries_of(&mut self, name: &str) -> impl Iterator<Item = &mut Map<String, Value>> {
         let of_files = self.files.iter_mut().flat_map(|file| &mut file.added);
         let servers = of_files.chain(&mut self.added).filter(move |server| server.name == name);
@@ -346,7 +357,7 @@ fn target(server: &ImportedServer) -> String {
     }
 }
 
-/// Reads the servers in a file of `--mcp-config`, which applies to one command only.
+/// Reads the servers in a file that `--mcp-config` names. They apply only to this command.
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;

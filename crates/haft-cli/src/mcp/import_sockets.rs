@@ -31,7 +31,7 @@ impl NeededSocket {
         Some(Self { server: server.name.clone(), program: engine.name(), socket })
     }
 
-    /// Asks the user for the socket. Without a terminal, haft does not grant it.
+    /// Asks the user to grant the socket. Without a terminal, haft does not grant it.
     pub(super) async fn is_granted_by_user(&self) -> bool {
         let Self { server, program, socket } = self;
         let overview = format!(
@@ -71,7 +71,7 @@ impl NeededSocket {
         text
     }
 
-    /// Returns the same as JSON.
+    /// Returns a socket that haft did not grant, as JSON.
     pub(super) fn missing_json(&self) -> Value {
         let Self { server, socket, .. } = self;
         json!({ "server": server, "socket": socket.path, "key": format!("mcpServers.{server}.sockets") })

@@ -6,12 +6,12 @@ use haft_tools::mcp::LOGIN_NEEDED;
 
 use crate::hints;
 
-/// A permission that the configuration would have to grant.
+/// A permission that a server lacked, and that the configuration can grant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MissingPermission {
     /// The permission to write in this directory.
     Writing { path: String, directory: String },
-    /// The permission to open a Unix socket.
+    /// The permission to open the unix socket with this path; `None` if the path is not known.
     Socket(Option<String>),
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::{ResolvedConfig, printable};
+use haft_core::event::EventSinks;
 use haft_core::glob::ToolGlob;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
@@ -25,6 +26,7 @@ use haft_server::mcp::{
     BuiltinAccess, ClientAbilities, GatewayClient, OpenedTools, OutputsOpener, ToolsOpener,
 };
 use haft_server::{AgentCatalog, Server, needs_builtin_tools};
+use haft_store::call_journal::CallJournalFile;
 use haft_store::outputs::FileOutputs;
 use haft_store::tenant::directory_of;
 use haft_tools::mcp::{ElicitationSupport, LoginOffer, RelayedCapabilities};
@@ -43,8 +45,8 @@ pub(crate) struct GatewayTools {
     pub(crate) configuration: Configuration,
     pub(crate) policy: PolicyArgs,
     pub(crate) exposure: EffectExposure,
-    /// The workspace of the local user in the current directory of the command. If `None`, the local user gets a
-    /// separate directory, like all other principals.
+    /// The workspace of the local user: the directory that the options select, by default the current directory. If
+    /// `None`, the local user gets a separate directory, like all other principals.
     pub(crate) local: Option<ClientWorkspace>,
     /// The agents that clients can call.
     pub(crate) agents: GatewayAgents,
@@ -62,7 +64,7 @@ pub(crate) struct ClientWorkspace {
 pub(crate) struct GatewayAgents {
     runtime: Option<Runtime>,
     agents: Vec<Arc<AgentGraph>>,
-    /// The check before each run; `None` for a gateway without a server.
+    /// The check before each run; `None` for a gateway over the standard streams.
     admission: Option<RunAdmission>,
 }
 
@@ -107,6 +109,12 @@ impl GatewayAgents {
         Self { runtime: Some(server.runtime().clone()), agents, admission: Some(server.run_admission()) }
     }
 
+    /// Applies the limits of the server's keys to the runs of these agents.
+    pub(crate) fn limited_by(mut self, server: &Server) -> Self {
+        self.admission = self.runtime.as_ref().map(|runtime| server.run_admission_to(runtime));
+        self
+    }
+
     /// Returns a copy with the agents of another catalog and the same runtime.
     pub(crate) fn with_agents(&self, catalog: &AgentCatalog) -> Self {
         Self { agents: catalog.graphs().cloned().collect(), ..self.clone() }
@@ -149,8 +157,11 @@ impl GatewayTools {
         configuration.resolved.telemetry.capture_content = watch.captures_content();
         let home = settings::home()?;
         let grants = approvals::store(&home);
+        let journal_file = Arc::new(CallJournalFile::of(&home));
         let (place, parents, events) = (watch.place(), watch.trace_parents(), watch.sink());
         let (args, exposure, local, agents) = (self.policy, self.exposure, self.local, self.agents);
+        // All clients share what was reported, so that the operator gets each warning about a later change once.
+        let definitions = DefinitionWatch::new(&configuration.resolved, &home);
         let own_engine = wiring::engine_with_stored_cache(&configuration.resolved, &home);
         Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
             let mut config = configuration.resolved.clone();
@@ -168,13 +179,15 @@ impl GatewayTools {
             let outputs =
                 config.tool_output.enabled.then(|| outputs_opener(&home, &client.principal, &config));
             let sampler = ModelSampler::new(&config, &policy, Arc::new(variable), None);
+            let journal = Arc::new(journal_file.of_principal(&client.principal));
+            let events = EventSinks(vec![Arc::clone(&events), Arc::clone(&journal) as _]);
             let context = RunContext {
                 principal: client.principal.clone(),
                 workspace: policy.workspace().to_string_lossy().into(),
                 grants: Arc::clone(&grants),
                 confinement: policy.confinement(),
                 sampler: Some(Arc::new(sampler)),
-                events: Arc::clone(&events),
+                events: Arc::new(events),
                 ..RunContext::default()
             };
             let face = wiring::McpClientSettings {
@@ -187,7 +200,7 @@ impl GatewayTools {
             let mut providers: Vec<Arc<dyn ToolProvider>> =
                 upstreams.iter().map(|provider| Arc::clone(provider) as _).collect();
             providers.extend(agents.provider(client, &config, spec));
-            let (definitions, naming) = (DefinitionWatch::new(&config, &home), config.naming);
+            let (definitions, naming) = (definitions.clone(), config.naming);
             let later = later(config.clone(), home.clone());
             let settings = ToolSettings { policy, timeout: None, config };
             let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
@@ -198,6 +211,7 @@ impl GatewayTools {
                 orchestrator,
                 context,
                 outputs,
+                journal,
                 place,
                 later,
                 upstreams,
@@ -233,7 +247,10 @@ fn offered(abilities: ClientAbilities, config: &ResolvedConfig) -> wiring::McpCl
     let relayed = RelayedCapabilities {
         url_elicitation: abilities.url_elicitation,
         sampling: abilities.sampling,
+        sampling_tools: abilities.sampling_tools,
+        sampling_context: abilities.sampling_context,
         roots: abilities.roots,
+        roots_change: abilities.roots_change,
     };
     let login = if abilities.url_elicitation { LoginOffer::Offered } else { LoginOffer::NotOffered };
     wiring::McpClientSettings { elicitation, relayed, login, ..servers::face(config) }

@@ -1,4 +1,4 @@
-//! `haft mcp serve`: all tools as one MCP server on the standard streams.
+//! `haft mcp serve`: offers all tools as one MCP server, on the standard streams or over HTTP.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -90,6 +90,7 @@ async fn serve_http(
     };
     // Box the future: otherwise each enclosing future would contain this large future inline.
     Box::pin(http_server::run(settings, |server| {
+        let plan = GatewayPlan { agents: plan.agents.clone().limited_by(&server), ..plan };
         let gateway = plan.gateway(configuration)?;
         let runtime = plan.agents.runtime();
         let build = Box::new(move |configuration, catalog: &AgentCatalog| {
@@ -100,7 +101,7 @@ async fn serve_http(
     .await
 }
 
-/// The parts of a gateway that stay the same at a reload, and the agents.
+/// The values from which the gateway is built. A reload builds it again from these values, with the current agents.
 #[derive(Clone)]
 struct GatewayPlan {
     args: McpServeArgs,
@@ -123,7 +124,7 @@ impl GatewayPlan {
         Ok(Self { args: args.clone(), view, local, agents, watch })
     }
 
-    /// Builds the gateway. Servers start only after the first reply.
+    /// Builds the gateway. MCP servers start only after the first reply to a client.
     fn gateway(&self, mut configuration: Configuration) -> Result<McpGateway, CliError> {
         let Self { args, view, local, agents, watch } = self;
         configuration.resolved.trace_mcp |= args.trace_mcp;
@@ -139,7 +140,7 @@ impl GatewayPlan {
             agents: agents.clone(),
         };
         let face = GatewayFace { name: &args.name, view, profiles };
-        // Over the standard streams, the client uses the terminal, if there is one.
+        // Ask the operator only over HTTP: with the standard streams, the terminal belongs to the client.
         let operator = args.http.and_then(|_| approver::operator_approvers());
         Ok(McpGateway { operator, ..build(face, tools, watch)? })
     }

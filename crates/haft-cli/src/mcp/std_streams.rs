@@ -1,8 +1,9 @@
 //! Standard input and output without other threads. tokio's own types read and write in a blocking thread: each message
 //! would wake that thread and then the main thread, which takes longer than all other work on a call.
 //!
-//! A pipe is opened again, and a socket gets a flag with each operation. Both leave the mode of the inherited stream
-//! unchanged, because other processes may use the same stream. Other kinds of streams use tokio's types.
+//! To avoid blocking, a pipe is opened again, and a socket gets a flag with each operation. Both leave the mode of the
+//! inherited stream unchanged, because other processes may use the same stream. Other kinds of streams use tokio's
+//! types.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -37,7 +37,7 @@ pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliErro
     let entry = ConfigEntry { section: SECTION, name: &args.name };
     let path = home.config();
     if !args.replace {
-        // Check this before the document is read, which is slow.
+        // Check this first, because reading the document is slow.
         edit::check_free(&path, entry).map_err(|error| refused(&error))?;
     }
     let source = absolute(&args.source)?;

@@ -25,7 +25,7 @@ use crate::terminal;
 #[derive(Debug)]
 pub(crate) struct RunOutput {
     format: OutputFormat,
-    /// The destination of the text of the current root run.
+    /// The destination of model text in the current root run.
     texts: Mutex<TextDestination>,
     reply: Mutex<ArrivingReply>,
     stream: Mutex<JsonEventStream>,
@@ -64,7 +64,7 @@ impl RunOutput {
         Self { format, texts, reply: Mutex::default(), stream: Mutex::default() }
     }
 
-    /// Returns the destination of the text of the current root run.
+    /// Returns the destination of model text in the current root run.
     pub(super) fn texts(&self) -> TextDestination {
         *lock(&self.texts)
     }
@@ -149,7 +149,10 @@ impl RunOutput {
                     reply.seen |= !text.is_empty();
                 }
             }
-            ModelEvent::PartDelta { delta: PartDelta::Annotation(_), .. }
+            ModelEvent::PartDelta {
+                delta: PartDelta::Annotation(_) | PartDelta::Summary(_) | PartDelta::SummaryBreak,
+                ..
+            }
             | ModelEvent::PartFinished { .. }
             | ModelEvent::Usage(_)
             | ModelEvent::Noted(_)

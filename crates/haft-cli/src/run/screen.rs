@@ -68,7 +68,7 @@ enum ScreenVerbosity {
 #[derive(Debug, Default)]
 struct ScreenState {
     running: Vec<RunningCall>,
-    /// The names of the agents below the root run, by session.
+    /// The path of each sub-agent: the names of the agents below the root run, by the session of the sub-agent.
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
     /// The text of the model in this turn.
@@ -418,7 +418,10 @@ fn keep_text(state: &mut ScreenState, event: &ModelEvent) {
             }
         }
         ModelEvent::Started { .. }
-        | ModelEvent::PartDelta { delta: PartDelta::Annotation(_), .. }
+        | ModelEvent::PartDelta {
+            delta: PartDelta::Annotation(_) | PartDelta::Summary(_) | PartDelta::SummaryBreak,
+            ..
+        }
         | ModelEvent::PartFinished { .. }
         | ModelEvent::Usage(_)
         | ModelEvent::Noted(_)

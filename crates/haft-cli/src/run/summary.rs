@@ -123,7 +123,7 @@ mod tests {
 
     fn finish(reason: FinishReason, answer: Option<&str>) -> RunFinish {
         let answer = answer.map(|text| RunAnswer::Text(text.into()));
-        RunFinish { reason, answer, detail: String::new(), ended_ms: None }
+        RunFinish { reason, answer, detail: String::new(), ended_ms: None, retry_after: None }
     }
 
     #[test]

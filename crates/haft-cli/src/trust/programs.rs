@@ -30,7 +30,7 @@ pub(super) fn of_skill(project: &Path, skill: &Skill) -> Vec<PathBuf> {
             std::iter::once(command.as_str()).chain(args.iter().map(|word| word.0.as_str())).collect()
         }
         Ok(McpEndpoint::Remote { .. }) => Vec::new(),
-        Err(_) => server.written_target.iter().map(String::as_str).collect(),
+        Err(_) => server.written_target.words.iter().map(String::as_str).collect(),
     });
     inside(project, words)
 }
@@ -63,7 +63,7 @@ pub(super) fn commands_of_rows(rows: &[ConfigRow]) -> Vec<String> {
 /// the file is trusted, and its value may be a secret.
 pub(super) fn servers_of_skill(skill: &Skill) -> Vec<String> {
     let servers = skill.servers.iter().map(|(name, server)| {
-        let runs = server.written_target.join(" ");
+        let runs = server.written_target.words.join(" ");
         haft_config::printable(&format!("server {name} of skill {}: {runs}", skill.name))
     });
     servers.collect()

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::call::here;
 use super::watching::accounting;
 
-/// Scripts the replies of each agent; the server selects them by a text in the request.
+/// Returns a script with the replies of each agent. The server selects them by a text in the request.
 pub(crate) fn script(about: impl IntoIterator<Item = (&'static str, Vec<ScriptStep>)>) -> Script {
     about.into_iter().fold(Script::default(), |script, (text, steps)| script.about(text, steps))
 }
@@ -675,9 +675,9 @@ fn triggered_skills_are_sent_in_full_and_others_listed() {
 }
 
 /// The scripted server answers three kinds of requests, which it recognises by a text in each: requests of the run, of
-/// the reader of chunks, and of the reader that searches.
+/// the model that reads an output in chunks, and of the model that searches an output.
 #[test]
-fn stored_output_is_answered_by_reader_model() {
+fn question_about_a_stored_output_is_answered_by_the_reader_model() {
     let tree = agents(&[("a.md", "toolOutput: {models: openai/reader}")]);
     tree.file("home/haft.json", r#"{"tools": {"read": {"output": "store", "maxBytes": 500}}, "queues": {"default": {"maxConcurrency": 1}}}"#);
     let lines = (0..40_000).map(|line| format!("line {line}\n")).collect::<Vec<_>>().concat();
@@ -797,7 +797,7 @@ fn agents_check_accepts_groups_servers_and_groups_of_rest_tools() {
 }
 
 #[test]
-fn run_selects_the_group_of_a_rest_tool() {
+fn run_with_a_group_shows_the_rest_tools_of_the_group() {
     let tree = here();
     let tool = json!({"description": "It", "method": "GET", "url": "http://127.0.0.1:9/", "group": "web"});
     tree.file("home/haft.json", &json!({"restTools": {"it": tool}}).to_string());
@@ -810,7 +810,7 @@ fn run_selects_the_group_of_a_rest_tool() {
 }
 
 #[test]
-fn trusted_agents_of_other_programs_run_with_the_tools_that_haft_has() {
+fn trusted_agent_files_of_other_programs_run_with_matching_haft_tools() {
     let tree = here();
     tree.file(
         "ws/.claude/agents/reviewer.md",
@@ -825,7 +825,7 @@ fn trusted_agents_of_other_programs_run_with_the_tools_that_haft_has() {
         };
         Script::of([ScriptStep::text("done").expecting(expected)])
     };
-    // The last two tools are given to every agent that names tools by a pattern.
+    // Every agent that names its tools by a pattern also gets the last two tools.
     let planner = ["read", "introspect", "current_date", "agent__batch", "agent__task_status"];
     let refused = run(&tree, offers(&["read"], ""), &["@reviewer", "Go"]).expect_code(42);
     assert!(refused.stderr.contains("reviewer.md: the file is not trusted"), "{}", refused.stderr);

@@ -242,7 +242,7 @@ fn providers_and_their_models_are_listed() {
 }
 
 #[test]
-fn models_lists_command_line_provider_with_readiness() {
+fn models_shows_whether_the_command_of_claude_code_is_installed() {
     let tree = here();
     let row = |words: &[&str]| {
         let all = tree.haft(words).output().expect_code(0).stdout;

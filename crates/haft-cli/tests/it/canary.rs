@@ -86,7 +86,7 @@ fn planted() -> TestTree {
     tree
 }
 
-/// Returns the journal and the telemetry as one text.
+/// Returns the usage records and the telemetry as one text.
 fn kept(tree: &TestTree, collector: &SpanCollector) -> String {
     format!("{}\n{:?}", tree.text("home/data/accounting.jsonl"), collector.spans())
 }

@@ -2,7 +2,9 @@
 
 use std::io::Read;
 
-use haft_model_server::{ModelServer, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptStep};
+use haft_model_server::{
+    ModelServer, RequestExpectation, RequestOutcome, ResponsePace, Script, ScriptPart, ScriptStep,
+};
 use haft_testkit::{
     HaftCommand, TestTree, WITHOUT_NAMESPACES, eventually, libc, processes_with, send_signal,
 };
@@ -10,7 +12,8 @@ use serde_json::{Value, json};
 
 use super::call::here;
 
-/// A stand-in with the command's output format. It appends its arguments and prompt to `asked.jsonl` in its workspace.
+/// A stand-in for the `claude` command with the same output format. It appends its arguments and prompt to
+/// `asked.jsonl` in its workspace.
 const STAND_IN: &str = r#"#!/usr/bin/env python3
 import json, os, subprocess, sys, time
 words = sys.argv[1:]
@@ -367,7 +370,7 @@ fn real_claude_code_uses_the_tools_of_haft_under_its_rules() {
     assert_eq!(calls, [("bash".to_owned(), None), ("bash".to_owned(), Some("denied".to_owned()))]);
 }
 
-/// The command also asks haft for permission to use its own tools, except for the tools in `allowedTools`.
+/// The command asks haft before each use of its own tools, also for the commands in `allowedTools`.
 #[test]
 fn real_claude_code_asks_haft_for_permission() {
     let tree = here();
@@ -391,8 +394,105 @@ fn real_claude_code_asks_haft_for_permission() {
     let made = ["made", "denied", "asked"].map(|name| tree.exists(&format!("ws/{name}")));
     assert_eq!(made, [true, false, false]);
     let names: Vec<String> = accounted_calls(&tree).into_iter().map(|(tool, _)| tool).collect();
-    assert_eq!(names, ["claude_code__Bash"; 3]);
-    // The command asks haft for permissions itself, so they must not appear as tools of the model, which they would
-    // only confuse.
+    assert_eq!(names, ["claude_code__Bash"; 4]);
+    // The command itself asks haft for permissions. The model must not see the tools for this, because they would only
+    // confuse it.
     assert!(server.requests().iter().all(|request| !request.raw.contains("mcp__haft__claude_code__")));
+}
+
+/// Runs one command in the `Bash` tool of the real program, with the user's settings and a rule that denies `touch`.
+fn real_bash_step(settings: &Value, command: &str, told: &str) -> TestTree {
+    let tree = here();
+    tree.file("user/.claude/settings.json", &settings.to_string());
+    let steps = [
+        ScriptStep::call("Bash", json!({"command": command})),
+        ScriptStep::text("Done.").expecting(results(&[told])),
+    ];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let rules = json!({"policy": {"rules": [
+        {"tool": "claude_code__Bash", "command": "touch *", "decision": "deny"},
+    ]}});
+    let words = ["run", "-q", "-m", "claude-code/sonnet", "--tools", "current_date", "Make it."];
+    let ran = real_with(&tree, &server, &rules, &words).output().expect_code(0);
+    assert_eq!(ran.stdout, "Done.\n", "{}", ran.stderr);
+    tree
+}
+
+/// The user's settings may allow an action, or turn off all hooks of the user. The rules of haft still decide.
+#[test]
+fn real_claude_code_settings_cannot_allow_an_action_that_a_rule_denies() {
+    let allowed = json!({"permissions": {"allow": ["Bash(touch *)"]}});
+    for more in [
+        json!({}),
+        json!({"disableAllHooks": true}),
+        json!({"permissions": {"allow": ["Bash"], "defaultMode": "bypassPermissions"}}),
+    ] {
+        let mut settings = allowed.clone();
+        settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let tree = real_bash_step(&settings, "touch made", "denied");
+        assert!(!tree.exists("ws/made"), "{settings}");
+        let denied = ("claude_code__Bash".to_owned(), Some("denied".to_owned()));
+        assert_eq!(accounted_calls(&tree), [denied], "{settings}");
+    }
+}
+
+/// The hook and the permission prompt of the command are about the same action.
+#[test]
+fn real_claude_code_asks_haft_only_once_about_an_action() {
+    for settings in [json!({}), json!({"permissions": {"ask": ["Bash(mkdir *)"]}})] {
+        let tree = real_bash_step(&settings, "mkdir made", "");
+        assert!(tree.exists("ws/made"), "{settings}");
+        assert_eq!(accounted_calls(&tree), [("claude_code__Bash".to_owned(), None)], "{settings}");
+    }
+}
+
+#[test]
+fn real_claude_code_hook_of_the_user_cannot_change_an_action_that_haft_has_allowed() {
+    let changed = json!({"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow",
+        "updatedInput": {"command": "touch changed"}}});
+    // If the hook of the user answers last, the command shows the original arguments in its prompt. If it answers first,
+    // the prompt has the changed arguments, and haft denies them.
+    for seconds in [2, 0] {
+        let hook = json!({"type": "command", "command": format!("sleep {seconds}; echo '{changed}'")});
+        let settings = json!({"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [hook]}]}});
+        let tree = real_bash_step(&settings, "mkdir made", "");
+        assert!(!tree.exists("ws/changed"), "{seconds}");
+        assert_eq!(accounted_calls(&tree)[0], ("claude_code__Bash".to_owned(), None), "{seconds}");
+    }
+}
+
+#[test]
+fn real_claude_code_cannot_read_a_file_if_a_rule_denies_reading() {
+    let tree = here();
+    tree.file("ws/note.txt", "the note says seven");
+    let steps = [
+        ScriptStep::call("Read", json!({"file_path": tree.path("ws/note.txt")})),
+        ScriptStep::text("Done.").expecting(results(&["denied"])),
+    ];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let rules = json!({"policy": {"rules": [{"tool": "claude_code__Read", "decision": "deny"}]}});
+    let words = ["run", "-q", "-m", "claude-code/sonnet", "--tools", "current_date", "Read it."];
+    real_with(&tree, &server, &rules, &words).output().expect_code(0);
+    assert!(server.requests().iter().all(|request| !request.raw.contains("the note says seven")));
+    assert_eq!(accounted_calls(&tree), [("claude_code__Read".to_owned(), Some("denied".to_owned()))]);
+}
+
+/// The hook must not delay the calls of haft's tools: haft makes all calls of one message in one turn.
+#[test]
+fn real_claude_code_calls_of_one_message_are_one_turn() {
+    let tree = here();
+    let bash = |command: &str| ScriptPart::call("mcp__haft__bash", json!({"command": command}));
+    let read = |name: &str| ScriptPart::call("Read", json!({"file_path": tree.path(name)}));
+    tree.file("ws/one.txt", "1");
+    tree.file("ws/two.txt", "2");
+    let steps = [
+        ScriptStep::say([bash("echo one"), bash("echo two")]),
+        ScriptStep::say([read("ws/one.txt"), read("ws/two.txt")]).expecting(results(&["one", "two"])),
+        ScriptStep::text("Done.").expecting(results(&["1", "2"])),
+    ];
+    let server = ModelServer::start(Script::of(steps)).unwrap();
+    let words = ["run", "--output-format", "json", "-m", "claude-code/sonnet", "--tools", "bash", "Go."];
+    let ran = real_with(&tree, &server, &json!({}), &words).output().expect_code(0);
+    let said: Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!(said["turns"], 3, "{said}");
 }

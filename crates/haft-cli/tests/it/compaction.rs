@@ -79,8 +79,8 @@ fn inputs(tree: &TestTree, name: &str) -> usize {
     journal(tree).iter().filter(|line| !parsed(line)["told"][name].is_null()).count()
 }
 
-/// Returns the handle of the output that contains a code: the archive, or an output that did not fit into the context
-/// and was stored alone. The archive contains the handle of such an output.
+/// Returns the handle of the stored output that contains a code. This is the archive, or an output that did not fit
+/// into the context and was stored separately. The archive contains the handle of that output.
 fn holder(archived: &str, archive: &str, number: usize) -> String {
     if archived.contains(&code(number)) {
         return archive.to_owned();

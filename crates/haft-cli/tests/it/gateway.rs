@@ -13,6 +13,7 @@ mod hostile;
 mod http;
 mod http_upstream;
 mod isolation;
+mod journal;
 mod logins;
 mod matrix;
 mod oauth;

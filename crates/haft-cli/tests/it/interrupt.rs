@@ -22,8 +22,8 @@ fn interrupted(run: HaftCommand, moment: &str, mut is_there: impl FnMut(u32) -> 
     output
 }
 
-/// Returns true once haft handles signals: the thread that watches its output is the last thread that haft starts for
-/// this.
+/// Returns true once haft handles signals. The thread that watches standard output is the last thread that haft starts
+/// for signal handling.
 fn listens(pid: u32) -> bool {
     let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
     let name = |thread: std::io::Result<std::fs::DirEntry>| {
@@ -99,7 +99,7 @@ fn interrupt_during_server_start_kills_the_server() {
 }
 
 #[test]
-fn interrupt_during_model_routing_is_journaled() {
+fn model_request_interrupted_during_routing_is_in_the_usage_records() {
     let tree = here();
     let models = r#"{"models": {"default": "openai/m", "fast": "openai/small", "complex": "openai/large"}}"#;
     tree.file("home/haft.json", models);

@@ -55,6 +55,8 @@ mod serve;
 mod serve_workspaces;
 // Responses of `haft serve` that end while a command runs.
 mod serve_cancel;
+// Key limits for the agents that MCP clients call.
+mod serve_limits;
 // The stored data of `haft serve`: limits, backups, and the data of one principal.
 mod serve_storage;
 // `haft call --stdin`.

@@ -98,7 +98,7 @@ fn configured_server_tools_are_listed_and_called() {
 }
 
 #[test]
-fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
+fn tool_schema_that_does_not_compile_causes_warnings() {
     let tree = tree();
     let schema = r#"{"type": "object", "properties": {"text": {"pattern": "("}}}"#;
     configure(&tree, "good", &[], &format!(r#", "toolSchemas": {{"echo": {schema}}}"#));
@@ -121,7 +121,7 @@ fn schema_that_does_not_compile_warns_in_list_test_and_verbose_call() {
 
 /// Without the reduction, one such schema would make the provider refuse every request of the run.
 #[test]
-fn runs_and_checks_report_a_schema_that_was_reduced_for_its_provider() {
+fn run_and_tools_check_report_a_schema_that_was_reduced_for_the_provider() {
     let tree = tree();
     let schema =
         r#"{"type": "object", "properties": {"text": {"type": "any"}, "$filter": {"type": "string"}}}"#;
@@ -137,7 +137,7 @@ fn runs_and_checks_report_a_schema_that_was_reduced_for_its_provider() {
 }
 
 #[test]
-fn server_with_cached_catalog_starts_on_first_call() {
+fn server_with_a_cached_tool_list_starts_on_first_call() {
     let tree = tree();
     let marker = unique_marker();
     configure(&tree, "good", &[&marker], "");
@@ -218,7 +218,7 @@ fn unanswered_call_times_out_and_is_cancelled() {
     assert!(tree.text("ws/noted").starts_with("cancelled\n"));
 }
 
-/// The restart follows any timeout: in this test, the tool's timeout is shorter than the server's.
+/// haft restarts a hanging server after any timeout. In this test, the tool's timeout is shorter than the server's.
 #[test]
 fn hanging_server_is_restarted_after_tool_timeout() {
     let tree = tree();
@@ -302,6 +302,8 @@ fn long_tool_list_is_truncated_and_invalid_tools_skipped() {
     configure(&tree, "many-tools", &[], "");
     let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 10_000);
+    let warning = "the server has more than 10000 tools, of which haft uses the first 10000";
+    assert!(ran.stderr.contains(warning), "{}", ran.stderr);
     configure(&tree, "small-pages", &[], "");
     let ran = tree.haft(&["tools"]).output().expect_code(0);
     assert_eq!(ran.stdout.matches("bad__tool_").count(), 2_000, "haft lists the tools of all small pages");

@@ -1,4 +1,6 @@
-//! Tests that no process of a call outlives it, whichever way the call ends.
+//! Tests that no process of a call outlives it, whichever way the call ends. The watcher is haft's process outside the
+//! sandbox, which kills the process tree of the command. The keeper is haft's process inside the sandbox, which starts
+//! the command.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -100,7 +102,8 @@ fn start_sleeping_call(tree: &TestTree, sleeper: &SleeperProcess, words: &[&str]
     child
 }
 
-/// Returns both ways to start a command. Each starts the daemon that is hardest to kill, and then a shell that waits.
+/// Returns the arguments of the two commands that run a script. The script starts the daemon that is hardest to kill,
+/// and then waits.
 fn ways(sleeper: &SleeperProcess) -> [Vec<String>; 2] {
     let script = format!("{}; sleep 600", daemon(sleeper, "(trap '' TERM INT HUP; setsid SLEEPER) &"));
     let arguments = serde_json::json!({ "command": script }).to_string();

@@ -2,8 +2,8 @@
 //! sandbox.
 
 use haft_model_server::{
-    ErrorResponse, ModelServer, RequestExpectation, ResponseFault, ResponsePace, Script, ScriptCall,
-    ScriptPart, ScriptReasoning, ScriptStep, ScriptStop, ScriptUsage,
+    CitedText, ErrorResponse, ModelServer, RequestExpectation, ResponseFault, ResponsePace, Script,
+    ScriptCall, ScriptPart, ScriptReasoning, ScriptStep, ScriptStop, ScriptUsage,
 };
 use haft_testkit::{
     HaftCommand, HaftOutput, TestTree, eventually, libc, processes_with, send_signal, unique_marker,
@@ -248,7 +248,17 @@ fn stream_json_events_match_documentation_and_schema() {
         assert!(errors.is_empty(), "{envelope}: {errors:?}");
     }
     let compacted = super::compaction::compacted_stream();
-    let events: Vec<Value> = ran.events().into_iter().chain(compacted.events()).collect();
+    let parts = [
+        ScriptPart::reasoning("Let me see.", "c3RhdGU="),
+        ScriptPart::Cited(CitedText { text: "Found.".into(), url: "https://a/".into(), title: "A".into() }),
+        ScriptPart::Refusal("No more.".into()),
+    ];
+    let refused = run_in(
+        &here(),
+        [ScriptStep::say(parts)],
+        &["-m", "openai-responses/m", "--output-format", "stream-json", "go"],
+    );
+    let events: Vec<Value> = [ran.events(), compacted.events(), refused.events()].concat();
     for (types, fields) in &documented {
         for name in types {
             let found: Vec<&Value> = events.iter().filter(|event| event["type"] == **name).collect();
@@ -455,7 +465,7 @@ fn interrupt_kills_commands_and_reports_the_aborted_run() {
     assert_eq!(tree.text("ws/kept.txt"), "x");
 }
 
-/// In this test, the model list of the scripted server is the user's HTTP API.
+/// The tool of this test requests the model list of the scripted server, which serves as the user's HTTP API.
 #[test]
 fn rest_tools_can_be_called_in_a_run() {
     let tree = here();
@@ -509,7 +519,7 @@ fn terminal_run_prompts_for_approval_and_shows_progress() {
 }
 
 #[test]
-fn demo_shows_agents_a_denied_write_a_cost_and_the_next_command() {
+fn demo_prints_agent_calls_a_denied_write_the_cost_and_the_next_command() {
     let tree = here();
     // This proxy does not answer: the demo must not use it.
     let ran = tree.haft(&["demo"]).env("HTTP_PROXY", "http://127.0.0.1:9").output().expect_code(0);

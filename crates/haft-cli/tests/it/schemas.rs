@@ -22,9 +22,9 @@ const OPERATIONS: usize = 20;
 /// The maximum depth of generated arguments.
 const DEPTH_MAX: usize = 40;
 
-/// One line per source: its name, the number of its tools, and a column such as `gemini 1 25/26` per provider grammar.
-/// In this column, 1 tool loses a constraint, and the original schemas accept 25 of 26 generated arguments that the
-/// grammar's schemas accept.
+/// One line per source: its name, the number of its tools, and a column such as `gemini 1 25/26` per schema dialect.
+/// This column says that 1 tool loses a constraint, and that the original schemas accept 25 of the 26 generated
+/// arguments that the schemas in the dialect accept.
 const SERVERS: &str = include_str!("../schemas/servers.txt");
 const APIS: &str = include_str!("../schemas/apis.txt");
 

@@ -106,7 +106,7 @@ fn running_call_has_a_progress_line() {
     assert!(seen.lines().last().unwrap().contains("bash sleep"), "{seen}");
 }
 
-/// Only the last row of a wrapped line could be cleared.
+/// If the line wrapped, haft could clear only its last row.
 #[test]
 fn progress_line_is_no_wider_than_the_terminal() {
     let command = format!("sleep 0.5; echo {}", "word ".repeat(20));

@@ -18,7 +18,7 @@ fn tree() -> TestTree {
     TestTree::new(TestUser::Ourselves)
 }
 
-/// Starts the server on a free port and returns it with its address and the first line of standard error.
+/// Starts the server on a free port, and returns it with its address.
 fn start(tree: &TestTree, flags: &[&str]) -> (Child, String) {
     listening(tree.haft(&[&["serve", "--address", "127.0.0.1:0"], flags].concat()))
 }
@@ -379,6 +379,27 @@ fn spans_of_a_websocket_run_continue_the_trace_of_the_handshake() {
     assert_eq!((run.trace.as_str(), run.parent.as_str()), (trace, span), "{spans:?}");
 }
 
+#[test]
+fn spans_of_a_compaction_continue_the_trace_of_the_client() {
+    let tree = tree();
+    let model = ModelServer::start(Script::of([ScriptStep::text("Summary: foxes.")])).unwrap();
+    let collector = SpanCollector::start();
+    let serve = tree.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]);
+    let serve = serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k");
+    let (child, address) = listening(serve.env("OTEL_EXPORTER_OTLP_ENDPOINT", &collector.endpoint()));
+    let (trace, span) = ("4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7");
+    let message = |role: &str| json!({"role": role, "content": "The quick brown fox jumps. ".repeat(40)});
+    let turns = (0..12).flat_map(|_| ["user", "assistant"]).chain(["user"]);
+    let body = json!({"model": "openai/m", "input": turns.map(message).collect::<Vec<_>>()});
+    let lines = format!("traceparent: 00-{trace}-{span}-01\r\n");
+    let compacted = post_to(&address, "/v1/responses/compact", &lines, &body);
+    assert_eq!(compacted["object"], "response.compaction", "{compacted}");
+    stop(child);
+    let spans = collector.spans();
+    let request = spans.iter().find(|one| one.name.starts_with("chat")).unwrap();
+    assert_eq!((request.trace.as_str(), request.parent.as_str()), (trace, span), "{spans:?}");
+}
+
 /// Opens a WebSocket with further header lines, sends one message, and reads until the response has ended.
 fn exchange(address: &str, lines: &str, message: &Value) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
@@ -407,11 +428,14 @@ fn post(address: &str, body: &Value) -> Value {
 
 /// Sends a request with further header lines.
 fn post_with(address: &str, lines: &str, body: &Value) -> Value {
+    post_to(address, "/v1/responses", lines, body)
+}
+
+fn post_to(address: &str, path: &str, lines: &str, body: &Value) -> Value {
     let mut stream = TcpStream::connect(address).unwrap();
     let body = body.to_string();
-    let head = format!(
-        "POST /v1/responses HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n{lines}"
-    );
+    let head =
+        format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\n{lines}");
     let head = format!("{head}Content-Length: {}\r\nConnection: close\r\n\r\n", body.len());
     stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
     let mut text = String::new();

@@ -34,8 +34,8 @@ exec unshare --mount $root sh -ec '
 ' "$0" "${@:2}"
 "#;
 
-/// Starts the server again with its data on a small file system. The path of the data is the one that other processes
-/// use to reach this file system.
+/// Starts the server again with its data on a small file system. Also returns the path through which other processes
+/// reach this file system.
 fn with_small_disk(server: WorkspaceServer) -> (WorkspaceServer, PathBuf) {
     let data = server.tree.path("home/data");
     let (path, size) = (data.to_str().unwrap().to_owned(), SMALL_DISK_BYTES.to_string());

@@ -76,7 +76,7 @@ impl WorkspaceServer {
     pub(crate) fn restarted_through(self, wrapper: &[&str]) -> Self {
         let Self { tree, child, model, .. } = self;
         stop(child);
-        let (child, address) = listening(command(&tree, &model).through(wrapper));
+        let (child, address) = listening(command(&tree, &model, SERVE).through(wrapper));
         Self { tree, child, address, model }
     }
 
@@ -161,11 +161,15 @@ fn exchanged(address: &str, key: &str, what: &str, rest: &str) -> String {
 }
 
 pub(crate) fn serve_with(tree: &TestTree, model: &ModelServer) -> (Child, String) {
-    listening(command(tree, model))
+    listening(command(tree, model, SERVE))
 }
 
-fn command(tree: &TestTree, model: &ModelServer) -> HaftCommand {
-    let serve = tree.haft(&["serve", "--address", "127.0.0.1:0"]);
+/// The command line of a server.
+const SERVE: &[&str] = &["serve", "--address", "127.0.0.1:0"];
+
+/// Returns a command with this command line that uses the model server.
+pub(crate) fn command(tree: &TestTree, model: &ModelServer, words: &[&str]) -> HaftCommand {
+    let serve = tree.haft(words);
     serve.env("OPENAI_BASE_URL", &format!("{}/v1", model.url())).env("OPENAI_API_KEY", "k")
 }
 
@@ -177,8 +181,8 @@ pub(crate) fn bash(command: &str) -> ScriptStep {
 fn commands_see_only_the_workspace_of_their_own_conversation() {
     let name = format!("mine-{}", unique_marker());
     let look = || ScriptStep::call("looker__look", json!({ "name": name }));
-    // The command line of the server contains `--address`, and the name of the file `mine-`. This command contains
-    // neither.
+    // The test searches the output for the name of the file and for `--address`, which is in the command line of the
+    // server. The command prints its own command line, so it must contain neither.
     let pattern = name.replace("mine", "m?ne");
     let search = format!(
         "find / -name '{pattern}' 2>/dev/null; ls -A /tmp; ls -A; cat /proc/[0-9]*/cmdline | tr '\\0' ' '; \
@@ -229,6 +233,7 @@ fn response_that_fills_its_workspace_is_stopped() {
         let failed = server.post(&key, &json!({"model": "worker", "input": input, "background": false}));
         assert_eq!(failed.body["error"]["code"], "workspace_quota_exceeded", "{}", failed.body);
         assert!(failed.head.contains("x-should-retry: false"), "{}", failed.head);
+        assert!(failed.head.contains("retry-after: 60"), "{}", failed.head);
     }
     let conversation = server.tree.path("home/data/responses/acme");
     let stored: Vec<_> =
@@ -238,6 +243,7 @@ fn response_that_fills_its_workspace_is_stopped() {
         let id = path.file_stem().unwrap().to_str().unwrap().to_owned();
         let again = server.post(&key, &json!({"model": "worker", "input": "x", "previous_response_id": id}));
         assert!(again.head.starts_with("HTTP/1.1 429"), "{}", again.head);
+        assert!(again.head.contains("retry-after: 60"), "{}", again.head);
         assert_eq!(again.body["error"]["code"], "workspace_quota_exceeded", "{}", again.body);
     }
     assert_eq!(server.ask(&key, "small", None).1.trim(), "small", "another conversation works");

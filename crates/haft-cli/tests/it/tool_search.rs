@@ -191,7 +191,7 @@ fn agent_file_overrides_the_tool_search_settings() {
 }
 
 #[test]
-fn rules_apply_to_the_inner_tool_and_hide_denied_tools_from_searches() {
+fn rules_apply_to_calls_through_tool_call_and_hide_denied_tools_from_searches() {
     let place = here();
     let rules = r#", "policy": {"rules": [{"tool": "shop__delete_*", "decision": "deny"}]}"#;
     shop(&place, 100, &[], rules);
@@ -205,7 +205,7 @@ fn rules_apply_to_the_inner_tool_and_hide_denied_tools_from_searches() {
 }
 
 #[test]
-fn approvals_queues_and_accounting_see_the_inner_tool() {
+fn approvals_queues_and_accounting_see_the_tool_behind_tool_call() {
     let place = here();
     let keys = r#", "policy": {"rules": [{"tool": "shop__get_*", "decision": "ask"}]},
         "queues": {"narrow": {"maxConcurrency": 1}}, "tools": {"shop__get_order": {"queue": "narrow"}}"#;
@@ -221,7 +221,7 @@ fn approvals_queues_and_accounting_see_the_inner_tool() {
     let question = "allow? [y] once";
     run.wait_for(question);
     assert!(run.text().contains("shop__get_order") && !run.text().contains("tool_call"), "{}", run.text());
-    // The approval of one exact call covers its repetition, and no other call of the same wrapper.
+    // The approval of one exact call covers its repetition, but no other call through `tool_call`.
     run.type_keys("e");
     eventually("the third call asks", || run.text().matches(question).count() == 2);
     run.type_keys("n");
@@ -344,7 +344,8 @@ fn tools_are_counted_after_the_wait_for_servers() {
     }
 }
 
-/// The steps of a model that opens the gate of a late server and waits until the server has listed its tools.
+/// Returns the steps of a model that creates the file `gate`, for which a late server waits, and then waits until the
+/// server has listed its tools.
 fn gate_steps() -> [ScriptStep; 2] {
     let command = "touch gate; until [ -e listed ]; do sleep 0.02; done";
     [
@@ -399,7 +400,7 @@ fn tools_of_a_late_server_join_the_list_if_tool_search_is_off() {
 }
 
 #[test]
-fn append_adds_found_tools_to_the_end_of_the_list() {
+fn expose_append_adds_found_tools_to_the_end_of_the_list() {
     let place = here();
     shop(&place, 100, &[], r#", "expose": "append""#);
     let model_server = server([

@@ -184,7 +184,7 @@ fn json_log_of_a_run_omits_content() {
     assert_eq!(types, expected);
     assert_eq!((&lines[2]["principal"], &lines[2]["model"]), (&json!("local"), &json!("openai/m")));
     assert!(lines.iter().all(|line| line["run"] == lines[0]["run"]), "{log}");
-    // Both records contain the same event.
+    // The log and the usage records contain the same event.
     let accounts = accounting(&tree);
     let mut finished: Vec<&Value> = lines
         .iter()

@@ -6,7 +6,7 @@ const { StdioClientTransport } = await sdk("stdio");
 
 const [binary, mode] = process.argv.slice(2);
 const options = { capabilities: { elicitation: { form: {} } } };
-if (mode === "auto") options.versionNegotiation = { mode: "auto" };
+if (mode !== "legacy") options.versionNegotiation = { mode: mode === "auto" ? mode : { pin: mode } };
 const client = new Client({ name: "test", version: "1" }, options);
 let question = null;
 client.setRequestHandler("elicitation/create", async (request) => {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-/// Returns the names of the crates in the default build of the library, without development dependencies.
+/// Returns the names of the crates in a build of the library with these features, without development dependencies.
 fn crates(features: &[&str]) -> Vec<String> {
     let mut command = Command::new(env!("CARGO"));
     command.args([

@@ -103,7 +103,8 @@ fn command_cannot_point_the_repository_elsewhere_while_the_call_runs() {
     }
 }
 
-/// The second call starts while the file of the first call exists. It writes the file again after the file was removed.
+/// The second call starts while the file that the first call wrote exists. It writes the file again after haft has
+/// removed it.
 #[test]
 fn command_cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     for user in users() {
@@ -242,7 +243,7 @@ fn git_writable_flag_allows_writing_hooks_and_config() {
         .granted("echo x > .git/hooks/pre-commit && git config a.b c && mv .git old && echo granted");
 }
 
-/// git uses such a repository as soon as the index of the root repository refers to it.
+/// git uses a nested repository as soon as the index of the root repository refers to it.
 #[test]
 fn command_cannot_write_hooks_and_config_of_a_nested_repository() {
     let setup =
@@ -307,7 +308,7 @@ fn new_repository_of_a_call_is_reported() {
     let changed = serde_json::json!([path("ws/.vscode/tasks.json"), path("ws/Makefile")]);
     assert_eq!(result["notes"]["run_files_changed"], changed, "{ran:?}");
     assert!(ran.stderr.contains("warning: the call created git repositories"), "{ran:?}");
-    // git treats a directory with the parts of a repository as one, whatever its name.
+    // git treats a directory with the parts of a repository as a repository, even if its name is not `.git`.
     let bare = r#"{"command":"mkdir -p sub/objects sub/refs; echo ref: refs/heads/x > sub/HEAD; echo > sub/config"}"#;
     let ran = place.haft(&["call", "--json", "bash", bare]).output().expect_code(0);
     let result: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();

@@ -1,5 +1,5 @@
 //! Attempts to escape through other processes, and through resources that a command could inherit by mistake:
-//! environment, descriptors, a terminal.
+//! environment, descriptors, a terminal. The keeper is haft's process inside the sandbox, which starts the command.
 
 use haft_testkit::{HaftOutput, TestTree, checks, libc, users};
 

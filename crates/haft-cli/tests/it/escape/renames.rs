@@ -194,8 +194,8 @@ fn replace_directory(tree: &TestTree, name: &str) {
     std::fs::rename(tree.path("user/.aws/keys"), path).unwrap();
 }
 
-/// A running command swaps `.git` for a link while other calls start. haft, which is not confined, must not create its
-/// placeholders behind the link.
+/// A running command swaps `.git` for a link while other calls start. haft, which is not confined, must not follow the
+/// link when it creates placeholders for missing protected files.
 #[test]
 fn command_cannot_replace_the_repository_by_a_link_while_calls_start() {
     let swap = "

@@ -71,6 +71,23 @@ fn client_without_sessions_approves_in_a_second_request() {
     assert_eq!(denied["isError"], true, "{denied}");
 }
 
+/// A client with a timeout would otherwise give up while its user reads the question.
+#[test]
+fn client_gets_a_heartbeat_while_its_call_waits_for_approval() {
+    let place = place();
+    configure(&place, &[], ASK);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let call =
+        json!({"name": "bash", "arguments": {"command": "echo done"}, "_meta": {"progressToken": "p"}});
+    let id = client.begin("tools/call", call);
+    let question = client.wait_for("elicitation/create");
+    // The call waits, and no other event of the call can cause progress.
+    let beat = client.wait_for("notifications/progress");
+    assert_eq!(beat["params"]["progressToken"], "p", "{beat}");
+    client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": accept("allow once")}));
+    assert_eq!(text(&client.reply(id)["result"]).trim(), "done");
+}
+
 #[test]
 fn client_without_elicitation_gets_the_reason_and_a_hint() {
     let place = place();

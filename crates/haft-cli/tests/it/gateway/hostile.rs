@@ -1,6 +1,6 @@
 //! Tests with clients and upstream servers that misbehave.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use haft_testkit::{eventually, unique_marker};
 use serde_json::json;
 
+use super::http::{GatewayReply, GatewayServer, request};
 use super::{McpClient, configure, place, text};
 
 #[test]
@@ -111,6 +112,69 @@ fn reused_request_id_is_refused_while_the_first_request_runs() {
 }
 
 #[test]
+fn reused_request_id_over_http_is_refused_while_the_first_request_runs() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let sessions = [server.session(&[]), server.session(&[])];
+    let fifo = place.path("ws/fifo");
+    let own = |session: usize| [("Mcp-Session-Id", sessions[session].as_str())];
+    let call = |id: u64, command: &str| {
+        request(id, "tools/call", &json!({"name": "bash", "arguments": {"command": command}}))
+    };
+    let mut first = server.open("/mcp", "POST", &own(0), &call(7, "mkfifo fifo && cat fifo").to_string());
+    eventually("the first call runs", || fifo.exists());
+    let refused = server.post(&own(0), &call(7, "touch made"));
+    let error = refused.message();
+    assert_eq!((refused.status(), &error["id"]), (400, &json!(null)), "{error}");
+    assert_eq!(error["error"]["code"], -32_600, "{error}");
+    assert!(!place.exists("ws/made"));
+    // Another session may use the same id.
+    assert_eq!(server.post(&own(1), &call(7, "echo first > fifo")).message()["id"], 7);
+    let mut reply = String::new();
+    first.read_to_string(&mut reply).unwrap();
+    let reply = GatewayReply::of(reply).message();
+    assert_eq!((&reply["id"], text(&reply["result"]).trim()), (&json!(7), "first"), "{reply}");
+    // The request has ended, so its id is free.
+    assert_eq!(text(&server.post(&own(0), &call(7, "echo again")).message()["result"]).trim(), "again");
+}
+
+#[test]
+fn flood_of_requests_over_http_is_answered_completely() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let own = [("Mcp-Session-Id", session.as_str())];
+    let methods = ["ping", "tools/list", "tools/call"];
+    std::thread::scope(|scope| {
+        for thread in 0..FLOOD_THREADS {
+            let (server, own) = (&server, &own);
+            scope.spawn(move || {
+                // Send all requests before the first reply is read.
+                let ids = (0..FLOOD_PER_THREAD).map(|number| thread * FLOOD_PER_THREAD + number);
+                let open = |id: u64| {
+                    let method = methods[usize::try_from(id % 3).unwrap()];
+                    let params = json!({"name": "current_date", "arguments": {}});
+                    (id, server.open("/mcp", "POST", own, &request(id, method, &params).to_string()))
+                };
+                for (id, mut stream) in ids.map(open).collect::<Vec<_>>() {
+                    let mut reply = String::new();
+                    stream.read_to_string(&mut reply).unwrap();
+                    let reply = GatewayReply::of(reply).message();
+                    assert_eq!((&reply["id"], reply.get("error")), (&json!(id), None), "{reply}");
+                }
+            });
+        }
+    });
+    assert_eq!(server.post(&own, &request(1, "ping", &json!({}))).message()["result"], json!({}));
+}
+
+/// The number of threads that flood the gateway, and of requests that each of them sends at once.
+const FLOOD_THREADS: u64 = 8;
+const FLOOD_PER_THREAD: u64 = 60;
+
+#[test]
 fn upstream_server_that_dies_in_a_call_fails_only_this_call() {
     let place = place();
     configure(&place, &[("up", "exits-mid-call", &[]), ("fine", "good", &[])], "");
@@ -118,6 +182,27 @@ fn upstream_server_that_dies_in_a_call_fails_only_this_call() {
     let failed = client.call("up__echo", json!({}));
     assert_eq!(failed["isError"], true, "{failed}");
     assert_eq!(text(&client.call("fine__echo", json!({"text": "x"}))), "echo: x");
+}
+
+/// The servers send a text of 200 MiB, and a line of more than a GiB without an end.
+#[test]
+fn gigantic_results_fail_only_their_calls_and_are_not_kept_in_memory() {
+    let place = place();
+    configure(
+        &place,
+        &[("text", "huge-result", &[]), ("line", "endless-line", &[]), ("fine", "good", &[])],
+        "",
+    );
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    for tool in ["text__echo", "line__echo"] {
+        let failed = client.call(tool, json!({}));
+        assert_eq!(failed["isError"], true, "{failed}");
+        assert!(text(&failed).contains("larger than"), "{tool}: {failed}");
+    }
+    assert_eq!(text(&client.call("fine__echo", json!({"text": "x"}))), "echo: x");
+    let peak = memory_mib(&client.child, "VmHWM:");
+    // haft reads a message only up to its limit of 64 MiB, and its buffer moves while it grows.
+    assert!(peak < 200, "{peak} MiB");
 }
 
 #[test]
@@ -142,10 +227,31 @@ fn upstream_with_countless_tools_is_listed_in_pages() {
     assert!(names.is_sorted() && names.len() == count && count > 5_000, "{count}");
 }
 
+#[test]
+fn operator_and_client_learn_once_that_the_tool_list_of_an_upstream_is_cut() {
+    let place = place();
+    configure(&place, &[("up", "many-tools", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let warning = "the server has more than 10000 tools, of which haft uses the first 10000";
+    let logged = client.wait_for("notifications/message");
+    assert!(logged["params"]["data"].as_str().unwrap().contains(warning), "{logged}");
+    client.ask("tools/list", json!({}));
+    let mut errors = client.child.stderr.take().unwrap();
+    assert_eq!(client.end(), 0);
+    let mut reported = String::new();
+    errors.read_to_string(&mut reported).unwrap();
+    assert_eq!(reported.matches(warning).count(), 1, "{reported}");
+}
+
 /// Returns the memory that a process uses, in MiB.
 fn resident_mib(child: &std::process::Child) -> u64 {
+    memory_mib(child, "VmRSS:")
+}
+
+/// Returns a size from the status of a process, in MiB.
+fn memory_mib(child: &std::process::Child, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 

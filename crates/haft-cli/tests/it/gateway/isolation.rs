@@ -1,6 +1,6 @@
 //! Tests that clients which share upstream servers do not get the results of each other.
 
-use haft_testkit::TestTree;
+use haft_testkit::{TestTree, processes_with, unique_marker};
 use serde_json::{Value, json};
 
 use super::http::{GatewayServer, request, stateless};
@@ -130,4 +130,92 @@ fn log_message_reaches_only_the_session_whose_call_caused_it() {
         let first = lines.find(|line| line.contains("notifications/message")).unwrap();
         assert!(first.contains(&format!("mind the step{text}")), "{first}");
     }
+}
+
+#[test]
+fn log_message_of_a_stateless_request_comes_before_its_reply_and_on_no_other_stream() {
+    let place = place();
+    configure(&place, &[("up", "offers", &[])], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let session = server.session(&[]);
+    let other = server.listen(&[("Mcp-Session-Id", &session)]);
+    let call = |level: Option<&str>| {
+        let mut params = json!({"name": "up__echo", "arguments": {"text": " alone"}});
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+            "io.modelcontextprotocol/logLevel": level,
+        });
+        let headers =
+            [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "up__echo")];
+        server.post(&headers, &request(1, "tools/call", &params))
+    };
+    let streamed = call(Some("info"));
+    assert_eq!(streamed.header("content-type"), "text/event-stream");
+    let (message, reply) =
+        (streamed.body().find("mind the step alone"), streamed.body().find("structuredContent"));
+    assert!(message.is_some() && message < reply, "{}", streamed.body());
+    assert!(!call(None).body().contains("mind the step"), "the request asks for no messages");
+    drop(server);
+    let leaked = other.map_while(Result::ok).find(|line| line.contains("mind the step"));
+    assert_eq!(leaked, None);
+}
+
+#[test]
+fn each_principal_has_its_own_upstream_processes() {
+    let place = place();
+    let marker = unique_marker();
+    configure(&place, &[("up", "counts", &[&marker])], "");
+    let keys = [key(&place, "anna"), key(&place, "bert")];
+    let server = GatewayServer::start(&place, &[]);
+    let call = |user: usize| {
+        let login = ("Authorization", keys[user].as_str());
+        let session = server.session(&[login]);
+        let call = json!({"name": "up__echo", "arguments": {}});
+        let own = [login, ("Mcp-Session-Id", session.as_str())];
+        let called = server.post(&own, &request(2, "tools/call", &call)).message();
+        called["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{called}")).to_owned()
+    };
+    // The server counts its calls. Two sessions of one principal share a process.
+    assert_eq!(
+        [call(0), call(0), call(1), call(0), call(1)].map(|text| text.replace("call ", "")),
+        ["1", "2", "1", "3", "2"]
+    );
+    assert_eq!(processes_of_server(&marker), 2);
+}
+
+/// Returns the number of upstream processes with this marker, not counting those that watch the sandbox.
+fn processes_of_server(marker: &str) -> usize {
+    let is_server = |id: &i32| {
+        std::fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|words| words.starts_with(b"python3"))
+    };
+    processes_with(marker).into_iter().filter(is_server).count()
+}
+
+#[test]
+fn cached_result_never_reaches_another_principal() {
+    let place = place();
+    let entry = place.misbehaving_server("counts", &[]);
+    let server =
+        format!(r#"{{{entry}, "effects": {{"echo": "read-only"}}, "toolsCache": {{"echo": "1h"}}}}"#);
+    place.file("home/haft.json", &format!(r#"{{"mcpServers": {{"up": {server}}}}}"#));
+    let keys = [key(&place, "anna"), key(&place, "bert")];
+    // The server counts its calls, so the number shows which call a result comes from.
+    let ask = |server: &GatewayServer, login: &[(&str, &str)], text: &str| {
+        let session = server.session(login);
+        let own = [login, &[("Mcp-Session-Id", session.as_str())]].concat();
+        let call = json!({"name": "up__echo", "arguments": {"text": text}});
+        let called = server.post(&own, &request(2, "tools/call", &call)).message();
+        called["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{called}")).to_owned()
+    };
+    let server = GatewayServer::start(&place, &[]);
+    let anna = |text: &str| ask(&server, &[("Authorization", &keys[0])], text);
+    let bert = |text: &str| ask(&server, &[("Authorization", &keys[1])], text);
+    assert_eq!([anna("a"), anna("b"), anna("b")], ["call 1", "call 2", "call 2"]);
+    assert_eq!([bert("b"), bert("b")], ["call 1", "call 1"], "the first call of this principal");
+    drop(server);
+    // Without keys, all clients are one principal.
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let other = |text: &str| ask(&server, &[], text);
+    assert_eq!([other("a"), other("b"), other("b")], ["call 1", "call 2", "call 2"]);
 }

@@ -17,7 +17,7 @@ enum MatrixClient<'a> {
 }
 
 fn abilities() -> Value {
-    json!({"elicitation": {"form": {}}})
+    json!({"elicitation": {"form": {}}, "sampling": {}, "roots": {}})
 }
 
 fn answer(colour: &str) -> Value {
@@ -58,23 +58,30 @@ impl<'a> MatrixClient<'a> {
         }
     }
 
-    /// Calls a tool that asks a question, answers it, and returns the question and the result.
+    /// Calls a tool that asks for a colour, answers it, and returns the question and the result.
     fn call_and_answer(&mut self, params: Value, colour: &str) -> (Value, Value) {
+        self.call_and_reply(params, ("elicitation/create", &answer(colour)))
+    }
+
+    /// Calls a tool that sends a request with this method to the client, replies to the request, and returns its
+    /// parameters and the result.
+    fn call_and_reply(&mut self, params: Value, (method, answer): (&str, &Value)) -> (Value, Value) {
         match self {
             Self::Stdio(client) if client.meta.is_none() => {
                 let id = client.begin("tools/call", params);
-                let question = client.wait_for("elicitation/create");
-                client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer(colour)}));
+                let question = client.wait_for(method);
+                client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
                 (question["params"].clone(), client.reply(id)["result"].clone())
             }
-            Self::Session(server, id) => answer_on_stream(server, id, &params, colour),
+            Self::Session(server, id) => reply_on_stream(server, id, &params, (method, answer)),
             Self::Stdio(_) | Self::Stateless(_) => {
                 let asked = self.ask("tools/call", params.clone());
                 let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+                assert_eq!(question["method"], method, "{asked}");
                 let mut again = params;
                 again["requestState"] = asked["requestState"].clone();
                 again["inputResponses"] = json!({});
-                again["inputResponses"][key] = answer(colour);
+                again["inputResponses"][key] = answer.clone();
                 (question["params"].clone(), self.ask("tools/call", again))
             }
         }
@@ -93,8 +100,13 @@ fn ask_stateless(server: &GatewayServer, method: &str, mut params: Value, header
     server.post(&[&own, headers].concat(), &request(1, method, &params)).message()
 }
 
-/// Answers the question that arrives on the stream of the call.
-fn answer_on_stream(server: &GatewayServer, id: &str, params: &Value, colour: &str) -> (Value, Value) {
+/// Replies to the request that arrives on the stream of the call.
+fn reply_on_stream(
+    server: &GatewayServer,
+    id: &str,
+    params: &Value,
+    (method, answer): (&str, &Value),
+) -> (Value, Value) {
     let own = [("Mcp-Session-Id", id)];
     let stream = server.open("/mcp", "POST", &own, &request(2, "tools/call", params).to_string());
     let lines = BufReader::new(stream).lines().map(Result::unwrap);
@@ -102,8 +114,8 @@ fn answer_on_stream(server: &GatewayServer, id: &str, params: &Value, colour: &s
         let data = line.strip_prefix("data: ").or_else(|| line.strip_prefix('{').map(|_| line.as_str()))?;
         serde_json::from_str::<Value>(data).ok()
     });
-    let question = messages.find(|message| message["method"] == "elicitation/create").unwrap();
-    server.post(&own, &json!({"jsonrpc": "2.0", "id": question["id"], "result": answer(colour)}));
+    let question = messages.find(|message| message["method"] == method).unwrap();
+    server.post(&own, &json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
     let reply = messages.find(|message| message["id"] == 2 && message.get("method").is_none()).unwrap();
     (question["params"].clone(), reply["result"].clone())
 }
@@ -151,6 +163,40 @@ fn every_client_revision_and_transport_works_with_every_server_revision_and_tran
             let (question, answered) = client.call_and_answer(call, "red");
             assert!(question["message"].as_str().unwrap().contains("Which colour?"), "{case}: {question}");
             assert!(text(&answered).contains("red"), "{case}: {answered}");
+        }
+    }
+}
+
+#[test]
+fn sampling_and_roots_requests_reach_clients_of_every_revision_and_transport() {
+    let eras = [UpstreamEra::Handshake, UpstreamEra::Stateless];
+    let sampled = json!({"model": "m", "role": "assistant", "content": {"type": "text", "text": "Paris"}});
+    let roots = json!({"roots": [{"uri": "file:///client"}]});
+    let sampling = ("sampling/createMessage", &sampled);
+    let listing = ("roots/list", &roots);
+    for (mode, arguments, (method, answer)) in [
+        ("asks-model", json!({"what": ""}), sampling),
+        ("modern", json!({"what": ""}), sampling),
+        ("asks-roots", json!({}), listing),
+        ("modern", json!({"asks": "roots"}), listing),
+    ] {
+        let place = place();
+        configure(&place, &[("up", mode, &[])], "");
+        let server = GatewayServer::start(&place, &["--no-auth"]);
+        for (transport, era) in ["stdio", "http"].into_iter().flat_map(|at| eras.map(|era| (at, era))) {
+            let mut client = match transport {
+                "stdio" => MatrixClient::over_stdio(&place, era),
+                _ => MatrixClient::over_http(&server, era),
+            };
+            let call = json!({"name": "up__echo", "arguments": arguments});
+            let (asked, answered) = client.call_and_reply(call, (method, answer));
+            let case = format!("{transport} {era:?} client, {mode} {method}: {asked} {answered}");
+            assert_eq!(asked["maxTokens"] == 50, method == "sampling/createMessage", "{case}");
+            let told: Value = serde_json::from_str(text(&answered)).unwrap();
+            // A stateless server gets the answer under the name of its request.
+            let told =
+                if mode == "modern" { told.as_object().unwrap().values().next().unwrap() } else { &told };
+            assert_eq!(told, answer, "{case}");
         }
     }
 }
@@ -226,6 +272,45 @@ fn request_state_of_a_principal_is_invalid_for_another_principal() {
     let answered = call(0, &params);
     assert!(text(&answered["result"]).contains("red"), "the owner can still use it: {answered}");
 }
+
+#[test]
+fn request_state_of_one_method_is_refused_by_other_methods() {
+    let place = place();
+    configure(
+        &place,
+        &[("up", "offers", &[])],
+        r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#,
+    );
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let call = json!({"name": "bash", "arguments": {"command": "echo done"}});
+    // A prompt without arguments asks for a colour.
+    for (method, params, answered) in [
+        ("tools/call", call, json!({"action": "accept", "content": {"decision": "allow once"}})),
+        ("prompts/get", json!({"name": "up__greet"}), answer("red")),
+    ] {
+        let asked = ask_stateless(&server, method, params.clone(), &[])["result"].clone();
+        let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+        let mut again = params;
+        again["requestState"] = asked["requestState"].clone();
+        again["inputResponses"] = json!({});
+        again["inputResponses"][&key] = answered;
+        // The first of these requests has the same parameters.
+        let same = if method == "tools/call" { "prompts/get" } else { "tools/call" };
+        let mut read = again.clone();
+        read.as_object_mut().unwrap().remove("name");
+        read["uri"] = READ_URI.into();
+        let requests = [(same, again.clone(), None), ("resources/read", read, Some(("Mcp-Name", READ_URI)))];
+        for (other, params, header) in requests {
+            let refused = ask_stateless(&server, other, params, header.as_slice());
+            assert_eq!(refused["error"]["code"], -32602, "{method} {other}: {refused}");
+            assert!(refused["error"]["message"].as_str().unwrap().contains("another request"), "{refused}");
+        }
+        let done = ask_stateless(&server, method, again, &[]);
+        assert_eq!(done["result"]["resultType"], "complete", "the state is still valid: {done}");
+    }
+}
+
+const READ_URI: &str = "haft:up/note://1";
 
 #[test]
 fn session_over_http_cannot_change_its_protocol_revision() {

@@ -3,7 +3,11 @@
 use haft_testkit::TestTree;
 use serde_json::{Value, json};
 
+use super::http::{GatewayServer, initialize, request};
 use super::{McpClient, configure, place, text};
+
+/// The member of `_meta` in which a request without a session asks for log messages.
+const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
 
 fn offering(servers: &[&str], keys: &str) -> TestTree {
     let place = place();
@@ -141,6 +145,124 @@ fn resource_updates_and_log_messages_reach_the_client() {
 }
 
 #[test]
+fn changes_of_prompts_reach_clients_with_and_without_handshake() {
+    let place = offering(&["up"], "");
+    for mut client in clients(&place, &json!({})) {
+        client.names();
+        if client.meta.is_some() {
+            let wanted = json!({"notifications": {"promptsListChanged": true}});
+            client.begin("subscriptions/listen", wanted.clone());
+            let honored = client.wait_for("notifications/subscriptions/acknowledged");
+            assert_eq!(honored["params"]["notifications"], wanted["notifications"]);
+        }
+        client.ask("prompts/get", json!({"name": "up__greet", "arguments": {"who": "everyone"}}));
+        client.wait_for("notifications/prompts/list_changed");
+    }
+}
+
+#[test]
+fn client_gets_resource_updates_of_a_server_without_sessions() {
+    let place = place();
+    configure(&place, &[("up", "modern-offers", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let updated = |client: &mut McpClient| {
+        let uri = client.wait_for("notifications/resources/updated")["params"]["uri"].take();
+        uri.as_str().unwrap().to_owned()
+    };
+    assert_eq!(client.ask("resources/subscribe", json!({"uri": "haft:up/note://1"})), json!({}));
+    assert_eq!(updated(&mut client), "haft:up/note://1");
+    // The server reports each change once on every new stream. The next stream has both resources.
+    assert_eq!(client.ask("resources/subscribe", json!({"uri": "haft:up/note://2"})), json!({}));
+    assert_eq!([updated(&mut client), updated(&mut client)], ["haft:up/note://1", "haft:up/note://2"]);
+    // Another subscription to the same resource needs no new stream.
+    assert_eq!(client.ask("resources/subscribe", json!({"uri": "haft:up/note://2"})), json!({}));
+    assert_eq!(client.ask("resources/unsubscribe", json!({"uri": "haft:up/note://1"})), json!({}));
+    assert_eq!(updated(&mut client), "haft:up/note://2", "the last stream has one resource");
+    assert_eq!(client.ask("ping", json!({})), json!({}));
+    let more = client.others.iter().find(|message| message["method"] == "notifications/resources/updated");
+    assert_eq!(more, None);
+}
+
+#[test]
+fn server_that_starts_again_reports_changes_of_watched_resources() {
+    for mode in ["offers", "modern-offers"] {
+        let place = place();
+        configure(&place, &[("up", mode, &[])], "");
+        let mut client = McpClient::handshake(&place, &[], json!({}));
+        client.names();
+        assert_eq!(client.ask("resources/subscribe", json!({"uri": "haft:up/note://1"})), json!({}));
+        client.wait_for("notifications/resources/updated");
+        let failed = client.call("up__echo", json!({"text": "exit"}));
+        assert_eq!(failed["isError"], true, "{failed}");
+        client.call("up__echo", json!({}));
+        // haft reports one change, because it may have missed one. The server reports one for each subscription.
+        for _ in 0..2 {
+            let updated = client.wait_for("notifications/resources/updated");
+            assert_eq!(updated["params"]["uri"], "haft:up/note://1", "{mode}");
+        }
+    }
+}
+
+#[test]
+fn stateless_client_gets_updates_only_of_resources_that_it_may_read() {
+    let place = place();
+    configure(
+        &place,
+        &[("up", "modern-offers", &[]), ("session", "offers", &[]), ("hidden", "offers", &[])],
+        "",
+    );
+    let mut client = McpClient::stateless(&place, &["--tools", "up__*", "--tools", "session__*"], json!({}));
+    client.names();
+    let wanted = ["haft:up/note://1", "haft:session/note://1", "haft:hidden/note://1", "haft:no/note://1"];
+    client.begin("subscriptions/listen", json!({"notifications": {"resourceSubscriptions": wanted}}));
+    let honored = client.wait_for("notifications/subscriptions/acknowledged");
+    assert_eq!(honored["params"]["notifications"]["resourceSubscriptions"], json!(wanted[..2]), "{honored}");
+    let mut updated =
+        [(); 2].map(|()| client.wait_for("notifications/resources/updated")["params"]["uri"].take());
+    updated.sort_by_key(Value::to_string);
+    assert_eq!(updated, ["haft:session/note://1", "haft:up/note://1"]);
+}
+
+#[test]
+fn stateless_request_gets_the_log_messages_that_it_asks_for() {
+    let place = place();
+    configure(&place, &[("session", "offers", &[]), ("modern", "modern", &[])], "");
+    let mut client = McpClient::stateless(&place, &[], json!({}));
+    assert_eq!(client.ask("server/discover", json!({}))["capabilities"]["logging"], json!({}));
+    // The server `session` sends a warning with each call. The server `modern` sends a message of the requested level.
+    let mut logged = |tool: &str, level: Value| {
+        let call = json!({"name": tool, "arguments": {}, "_meta": {LOG_LEVEL: level}});
+        let id = client.begin("tools/call", call);
+        let reply = client.reply(id);
+        assert!(reply.get("result").is_some(), "{reply}");
+        client.others.drain(..).map(|message| message["params"]["level"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(logged("session__echo", json!("warning")), ["warning"]);
+    assert_eq!(logged("session__echo", json!("debug")), ["warning"]);
+    assert_eq!(logged("session__echo", json!("error")), [""; 0]);
+    assert_eq!(logged("session__echo", Value::Null), [""; 0]);
+    assert_eq!(logged("modern__echo", json!("error")), ["error"]);
+    assert_eq!(logged("modern__echo", Value::Null), [""; 0]);
+    for unknown in [json!("loud"), json!(3), json!({})] {
+        let call = json!({"name": "session__echo", "arguments": {}, "_meta": {LOG_LEVEL: unknown}});
+        assert_eq!(client.error("tools/call", call), -32_602);
+    }
+}
+
+#[test]
+fn server_without_sessions_sends_log_messages_at_the_level_that_the_client_has_set() {
+    let place = place();
+    configure(&place, &[("modern", "modern", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.call("modern__echo", json!({}));
+    assert!(client.others.iter().all(|message| message["method"] != "notifications/message"));
+    assert_eq!(client.ask("logging/setLevel", json!({"level": "notice"})), json!({}));
+    client.call("modern__echo", json!({}));
+    assert_eq!(client.wait_for("notifications/message")["params"]["level"], "notice");
+}
+
+#[test]
 fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
     let place = offering(&["up"], "");
     let asking = json!({"elicitation": {"form": {}}});
@@ -213,6 +335,63 @@ fn sampling_and_roots_requests_go_to_the_client_that_made_the_call() {
         let refused = client.call("up__echo", json!({}));
         assert!(text(&refused).contains("code"), "{mode} {refused}");
     }
+}
+
+#[test]
+fn sampling_request_with_tools_reaches_only_a_client_that_supports_tools() {
+    let place = place();
+    configure(&place, &[("up", "asks-model", &[])], "");
+    let call = |what: &str| json!({"name": "up__echo", "arguments": {"what": what}});
+    let mut client = McpClient::handshake(&place, &[], json!({"sampling": {"tools": {}}}));
+    let declared = client.ask("tools/call", call("capabilities"));
+    let declared: Value = serde_json::from_str(text(&declared)).unwrap();
+    assert_eq!(declared["sampling"], json!({"tools": {}}));
+    let id = client.begin("tools/call", call("tools"));
+    let request = client.wait_for("sampling/createMessage");
+    assert_eq!(request["params"]["tools"][0]["name"], "bash", "{request}");
+    let use_tool = json!({"type": "tool_use", "id": "1", "name": "bash", "input": {}});
+    let answer = json!({"role": "assistant", "model": "m", "content": [use_tool], "stopReason": "toolUse"});
+    client.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": answer}));
+    let told: Value = serde_json::from_str(text(&client.reply(id)["result"])).unwrap();
+    assert_eq!(told, answer);
+    client.end();
+    let mut client = McpClient::handshake(&place, &[], json!({"sampling": {}}));
+    let refused = client.ask("tools/call", call("tools"));
+    assert!(text(&refused).contains("does not support tools"), "{refused}");
+}
+
+#[test]
+fn only_client_of_a_gateway_names_its_roots_outside_of_calls() {
+    let place = place();
+    configure(&place, &[("up", "watches-roots", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({"roots": {"listChanged": true}}));
+    let roots = |name: &str| json!({"roots": [{"uri": format!("file:///{name}")}]});
+    let answer = |client: &mut McpClient, name: &str| {
+        let request = client.wait_for("roots/list");
+        client.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": roots(name)}));
+    };
+    // The server asks when it has started, and after each change.
+    answer(&mut client, "one");
+    client.names();
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}));
+    answer(&mut client, "two");
+    let told: Value = serde_json::from_str(text(&client.call("up__echo", json!({})))).unwrap();
+    assert_eq!(told[0]["roots"], json!({"listChanged": true}));
+    assert_eq!(told[1], json!([roots("one"), roots("two")]));
+}
+
+#[test]
+fn gateway_with_several_clients_refuses_to_name_roots_outside_of_calls() {
+    let place = place();
+    configure(&place, &[("up", "watches-roots", &[])], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let mut greeting = initialize();
+    greeting["params"]["capabilities"] = json!({"roots": {}});
+    let session = server.post(&[], &greeting).header("mcp-session-id");
+    let call = json!({"name": "up__echo", "arguments": {}});
+    let called = server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/call", &call)).message();
+    let told: Value = serde_json::from_str(text(&called["result"])).unwrap();
+    assert!(told[1][0]["message"].as_str().unwrap().contains("belongs to no tool call"), "{told}");
 }
 
 #[test]

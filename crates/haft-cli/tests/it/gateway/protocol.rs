@@ -71,6 +71,22 @@ fn upstream_definitions_keep_members_that_haft_does_not_know() {
 }
 
 #[test]
+fn icons_title_and_metadata_of_a_definition_arrive_unchanged() {
+    let place = place();
+    configure(&place, &[("up", "decorated", &[])], "");
+    let icon = json!({"src": "https://example.com/e.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"});
+    let sent = json!({"name": "up__echo", "title": "Echo", "description": "Returns a text", "icons": [icon],
+        "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": true}, "vendor": 1, "_meta": {"example.com/rank": {"a": [1, null]}}});
+    let clients =
+        [McpClient::handshake(&place, &[], json!({})), McpClient::stateless(&place, &[], json!({}))];
+    for mut client in clients {
+        let listed = client.ask("tools/list", json!({}));
+        let mut tools = listed["tools"].as_array().unwrap().iter();
+        assert_eq!(tools.find(|tool| tool["name"] == "up__echo"), Some(&sent));
+    }
+}
+
+#[test]
 fn discovery_names_the_server_and_its_versions() {
     let place = place();
     configure(&place, &[], "");

@@ -75,6 +75,7 @@ fn python_sdk_uses_tools_and_approvals_with_and_without_handshake() {
 fn typescript_sdk_uses_tools_and_approvals_with_and_without_handshake() {
     check("node", "client_v1.mjs", "legacy", "2025-11-25");
     check("node", "client_v2.mjs", "legacy", "2025-11-25");
+    check("node", "client_v2.mjs", "2026-07-28", "2026-07-28");
     check("node", "client_v2.mjs", "auto", "2026-07-28");
 }
 
@@ -99,7 +100,9 @@ fn mcp_inspector_uses_tools_in_both_revisions_over_both_transports() {
     let home = format!("HAFT_HOME={}", place.path("home").display());
     let over_stdio = ["-e", &home, "--", binary.to_str().unwrap(), "mcp", "serve"];
     for reached in [&over_stdio[..], &["--", &*url]] {
-        for era in ["legacy", "modern"] {
+        for (era, version) in [("legacy", "2025-11-25"), ("modern", "2026-07-28")] {
+            let greeted = inspect(era, &["initialize"], reached);
+            assert_eq!(greeted["protocolVersion"], version, "{era} {greeted}");
             let listed = inspect(era, &["tools/list"], reached);
             let names = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
             assert!(names.into_iter().any(|name| name == "up__echo"), "{era} {listed}");
@@ -124,10 +127,10 @@ fn rust_sdk_uses_tools_in_both_revisions_over_both_transports() {
             command.args(["mcp", "serve"]).env("HAFT_HOME", place.path("home")).current_dir(place.path("ws"));
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
             let streams = (child.stdout.take().unwrap(), child.stdin.take().unwrap());
-            use_rust_sdk(().serve_with_lifecycle(streams, era.mode()).await.unwrap()).await;
+            use_rust_sdk(era, ().serve_with_lifecycle(streams, era.mode()).await.unwrap()).await;
             child.wait().await.unwrap();
             let http = StreamableHttpClientTransport::from_uri(server.url());
-            use_rust_sdk(().serve_with_lifecycle(http, era.mode()).await.unwrap()).await;
+            use_rust_sdk(era, ().serve_with_lifecycle(http, era.mode()).await.unwrap()).await;
         }
     });
 }
@@ -142,14 +145,20 @@ impl Era {
     fn mode(self) -> ClientLifecycleMode {
         match self {
             Self::Handshake => ClientLifecycleMode::Initialize,
-            Self::Stateless => {
-                ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
-            }
+            Self::Stateless => ClientLifecycleMode::Discover { preferred_versions: vec![self.version()] },
+        }
+    }
+
+    fn version(self) -> ProtocolVersion {
+        match self {
+            Self::Handshake => ProtocolVersion::V_2025_11_25,
+            Self::Stateless => ProtocolVersion::V_2026_07_28,
         }
     }
 }
 
-async fn use_rust_sdk(client: RunningService<RoleClient, ()>) {
+async fn use_rust_sdk(era: Era, client: RunningService<RoleClient, ()>) {
+    assert_eq!(client.peer_info().unwrap().protocol_version, era.version());
     let tools = client.list_all_tools().await.unwrap();
     assert!(tools.iter().any(|tool| tool.name == "up__echo"), "{tools:?}");
     let arguments = json!({"text": "hi"}).as_object().cloned().unwrap();

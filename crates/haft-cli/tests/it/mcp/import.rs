@@ -73,7 +73,7 @@ fn mcp_import_can_be_limited_to_one_program_or_one_file() {
 }
 
 #[test]
-fn import_takes_servers_of_the_current_project_from_the_directory_of_claude_code() {
+fn import_reads_project_servers_from_the_config_directory_of_claude_code() {
     let tree = tree();
     let here = tree.path("ws").canonicalize().unwrap();
     let file = json!({
@@ -216,10 +216,28 @@ fn second_install_changes_only_the_keys_of_haft() {
     assert_eq!(tree.text("user/.codex/config.toml"), format!("{before}\n# about other\n[other]\na = 1\n"));
 }
 
-/// Such files contain tokens of servers. A copy that haft makes must not be readable by users who cannot read the file
-/// itself.
 #[test]
-fn import_files_of_other_programs_and_their_backups_are_hidden_as_secrets() {
+fn import_finds_vs_code_variants_and_files_in_xdg_config_home() {
+    let tree = tree();
+    let file = |name: &str| format!(r#"{{"servers": {{"{name}": {{"command": "x"}}}}}}"#);
+    tree.file("user/.config/Code - Insiders/User/mcp.json", &file("insiders"));
+    tree.file("user/.config/VSCodium/User/mcp.json", &file("codium"));
+    tree.file("outside/config/Code/User/mcp.json", &file("moved"));
+    let names = |directory: &str| {
+        let run = tree.haft(&["mcp", "import", "vscode", "--json"]).env("XDG_CONFIG_HOME", directory);
+        let stderr = run.output().expect_code(4).stderr;
+        ["insiders", "codium", "moved"].map(|name| stderr.contains(&format!("+ {name}")))
+    };
+    assert_eq!(names(tree.path("outside/config").to_str().unwrap()), [true, true, true]);
+    // A relative path is invalid.
+    assert_eq!(names("../outside/config"), [true, true, false]);
+    assert_eq!(names(tree.path("user/.config").to_str().unwrap()), [true, true, false]);
+}
+
+/// Configuration files of other programs contain tokens of servers. A copy that haft makes must not be readable by
+/// users who cannot read the file itself.
+#[test]
+fn config_files_of_other_programs_and_their_backups_are_hidden_as_secrets() {
     let home = Path::new("/home/u");
     let secrets = haft_sandbox::default_secrets(home);
     let is_hidden = |name: &str| secrets.iter().any(|secret| home.join(name).starts_with(secret));

@@ -17,7 +17,7 @@ fn paris() -> ModelServer {
     server([ScriptStep::text("Paris.").expecting(expected)])
 }
 
-/// Calls the tool of a server, which sends a sampling request to `model` with these arguments.
+/// Calls a tool with these arguments. The tool's server sends a sampling request, which `model` answers.
 fn asked(tree: &TestTree, model: &ModelServer, arguments: &Value) -> HaftOutput {
     haft(tree, model, &["call", "bad__echo", &arguments.to_string()]).output()
 }

@@ -1,5 +1,5 @@
-//! Tests of the metadata sent with a call, of requests from servers during a call, and of tool lists that change during
-//! it.
+//! Tests of the metadata that haft sends with a call, of requests from servers during a call, and of tool lists that
+//! change during a call.
 
 use super::{McpCallStream, configure, tree};
 use haft_testkit::{SpanCollector, TestTree, eventually};

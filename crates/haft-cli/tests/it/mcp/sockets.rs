@@ -84,7 +84,7 @@ fn confined_server_connects_only_to_the_named_socket() {
 }
 
 #[test]
-fn link_to_a_socket_names_the_socket_behind_it() {
+fn symlink_in_the_sockets_setting_grants_the_socket_that_it_points_to() {
     let tree = tree();
     let (named, link) = (tree.path("outside/named.sock"), tree.path("outside/link.sock"));
     let _listener = UnixListener::bind(&named).unwrap();
@@ -95,7 +95,7 @@ fn link_to_a_socket_names_the_socket_behind_it() {
     }
 }
 
-/// Writes a file of another program with a server that starts a container.
+/// Writes a configuration file of another program, with a server that starts a container.
 fn with_docker(tree: &TestTree) {
     let server = json!({"command": "docker", "args": ["run", "-i", "--rm", "example/server"]});
     tree.file("ws/servers.json", &json!({"mcpServers": {"box": server}}).to_string());
@@ -130,7 +130,7 @@ fn import_asks_for_the_socket_of_a_container_engine() {
 }
 
 #[test]
-fn import_without_questions_grants_no_socket_and_names_the_key() {
+fn import_with_yes_grants_no_socket_and_names_the_config_key() {
     let tree = tree();
     with_docker(&tree);
     let import = |host: &str, flags: &[&str]| {

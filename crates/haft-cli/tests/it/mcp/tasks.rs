@@ -1,4 +1,5 @@
-//! Tests of tools that a server runs as tasks, in both forms of the protocol, with servers that misbehave.
+//! Tests of tools that a server runs as tasks, in the core protocol and as a protocol extension, with servers that
+//! misbehave.
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{HaftOutput, TestTree, eventually};

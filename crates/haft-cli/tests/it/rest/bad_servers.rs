@@ -62,17 +62,33 @@ fn decompression_bomb_is_rejected_at_size_limit() {
 }
 
 fn bomb() -> CannedServer {
-    // Fifty megabytes of zeros, compressed by a real gzip.
+    packed("gzip -9", "Content-Encoding: gzip\r\n")
+}
+
+/// Starts a server that sends fifty megabytes of zeros, compressed by a real program.
+fn packed(program: &str, headers: &str) -> CannedServer {
     let packed = std::process::Command::new("bash")
-        .args(["-c", "head -c 52428800 /dev/zero | gzip -9"])
+        .args(["-c", &format!("head -c 52428800 /dev/zero | {program}")])
         .output()
         .unwrap()
         .stdout;
-    let head = format!(
-        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        packed.len()
-    );
+    let head =
+        format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n", packed.len());
     CannedServer::new([head.into_bytes(), packed].concat())
+}
+
+/// haft decompresses a reply at most once, whatever its headers say.
+#[test]
+fn nested_compression_is_not_unpacked_twice() {
+    for headers in [
+        "Content-Encoding: gzip\r\n",
+        "Content-Encoding: gzip, gzip\r\n",
+        "Content-Encoding: gzip\r\nContent-Encoding: gzip\r\n",
+    ] {
+        let server = packed("gzip -9 | gzip -9", headers);
+        let ran = call(&tree(&server.url(), &json!({}))).expect_code(0);
+        assert!(ran.stdout.len() < 10_000, "{headers}: {} bytes", ran.stdout.len());
+    }
 }
 
 #[test]
@@ -170,6 +186,7 @@ fn hostile_responses_use_bounded_memory() {
     };
     check(&endless(), 3);
     check(&bomb(), 3);
+    check(&packed("gzip -9 | gzip -9", "Content-Encoding: gzip, gzip\r\n"), 0);
     // Small JSON values take many times the memory of their text.
     let values = format!("[0{}]", ",0".repeat((ANSWER_BYTES_MAX - 100) / 2));
     check(&CannedServer::new(answer("200 OK", "Content-Type: application/json\r\n", &values)), 0);

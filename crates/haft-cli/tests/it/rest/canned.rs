@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// Sends `answer` to every request and closes the connection; records the requests.
+/// A server that sends `answer` to every request, closes the connection, and records the requests.
 pub(super) struct CannedServer {
     pub(super) address: SocketAddr,
     heads: Arc<Mutex<Vec<String>>>,

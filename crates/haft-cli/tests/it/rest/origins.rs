@@ -147,7 +147,7 @@ fn numbered(all: impl IntoIterator<Item = (Value, Value)>) -> BTreeMap<String, (
     all.into_iter().enumerate().map(|(number, attack)| (format!("a{number}"), attack)).collect()
 }
 
-/// Tries servers of an operation, of its path and of the whole document, in every notation.
+/// Tries `servers` entries of an operation, of its path and of the whole document, in every notation.
 #[test]
 fn server_in_an_openapi_document_gets_no_credential() {
     let attack = Attack::new();

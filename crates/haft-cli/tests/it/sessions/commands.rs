@@ -41,7 +41,7 @@ fn sessions_are_listed_shown_and_removed() {
 }
 
 #[test]
-fn session_list_names_a_session_with_a_damaged_first_line() {
+fn damaged_first_line_is_reported_with_the_session_id() {
     let tree = here();
     let server = server([ScriptStep::text("done")]);
     run(&tree, &server, &["go"]).expect_code(0);
