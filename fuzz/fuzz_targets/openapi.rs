@@ -1,4 +1,4 @@
-//! Fuzzes the import of API descriptions.
+//! Fuzzes the import of OpenAPI documents.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Fuzzes tool calls in the text of a model.
+//! Fuzzes the parser for tool calls in the text of a model.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Fuzzes the reader of shell lines, and the rules that use it.
+//! Fuzzes the parser for shell lines, and the permission rules that use it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

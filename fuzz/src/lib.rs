@@ -1,5 +1,5 @@
-//! The checks of every target: no input makes a reader panic or hang, and its result can be used. The tests of
-//! `haft-runtime` run the same checks on the corpora and on a few mutations of them.
+//! The checks of the fuzz targets: no input may make a parser panic or hang, and the result must be usable. The tests
+//! of `haft-runtime` run the same checks on the corpora and on a few mutations of them.
 
 use std::collections::VecDeque;
 use std::io::{self, Cursor};
@@ -51,12 +51,12 @@ pub fn stream(wire: &dyn WireFormat, bytes: &[u8]) {
     check(one.0.map(|()| ReplyFold::of(one.1)));
 }
 
-/// Decodes server-sent events, independent of the cut between chunks.
+/// Decodes server-sent events. The position of the cut between two chunks must not change the result.
 pub fn sse(bytes: &[u8]) {
     frames(bytes, Framing::sse);
 }
 
-/// Decodes lines, independent of the cut between chunks.
+/// Decodes NDJSON lines. The position of the cut between two chunks must not change the result.
 pub fn ndjson(bytes: &[u8]) {
     frames(bytes, Framing::lines);
 }
@@ -79,7 +79,7 @@ fn frames(bytes: &[u8], framing: fn() -> Framing) {
     assert_eq!(read(&[bytes]), read(&[&bytes[..middle], &bytes[middle..]]));
 }
 
-/// Reads tool calls from the text of a model whose prompt describes the tools. Text that is no call stays text.
+/// Reads tool calls from the text of a model whose prompt describes the tools.
 pub fn prompted(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes).into_owned();
     let reply = ModelReply {
@@ -93,7 +93,8 @@ pub fn prompted(bytes: &[u8]) {
     check(Ok(read_calls(reply, &asked())));
 }
 
-/// Reads a line of shell, and lets rules decide about it. A line that a deny rule matches as written is never allowed.
+/// Parses a shell line, and applies permission rules to it. A line that also contains a denied command is never
+/// allowed.
 pub fn shell_line(bytes: &[u8]) {
     let line = String::from_utf8_lossy(bytes);
     if let Ok(reading) = shell::read_line(&line) {
@@ -126,7 +127,7 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// Imports an API description, JSON or YAML. Its tools have a server.
+/// Imports an OpenAPI document in JSON or YAML. The result must have the URL of a server.
 pub fn openapi(bytes: &[u8]) {
     let Ok(at) = "https://api.example.com/openapi.json".parse() else { return };
     let mut download = OpenApiDownload::of(at);
@@ -189,7 +190,7 @@ pub fn agent(bytes: &[u8]) {
     }
 }
 
-/// Reads the journal of a session, restores its run and draws its tree.
+/// Reads the journal of a session, and restores its run.
 pub fn journal(bytes: &[u8]) {
     let history = SessionHistory::of(JournalLines::of(Cursor::new(bytes)));
     let Ok(mut history) = history else { return };
@@ -224,7 +225,8 @@ pub fn cassette(bytes: &[u8]) {
     }
 }
 
-/// Reads the output of the `claude` command, with and without tools, independent of the cut between chunks.
+/// Reads the output of the `claude` command, with and without tools. The cut between two chunks must not change the
+/// result.
 pub fn claude_code(bytes: &[u8]) {
     let middle = bytes.len() / 2;
     let tool = ModelTool {

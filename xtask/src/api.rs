@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::step::{run, tools_directory};
 
-/// An npm package, its version, and the files to extract. Each package contains many more files.
+/// The npm packages, each with its version and the files to extract. Each package contains many more files.
 const PACKAGES: [(&str, &str, &[&str]); 2] = [
     ("@octokit/openapi", "23.0.2", &["package/generated/api.github.com.json"]),
     (

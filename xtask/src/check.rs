@@ -27,11 +27,11 @@ pub(crate) fn races() -> Result<(), String> {
     run_with("cargo", &words, &[("HAFT_TEST_RENAMES", "10000")])
 }
 
-/// The attempts to escape that the level `landlock` does not stop, or that cannot be tried there.
+/// The file that lists the escape tests which fail at the level `landlock`, or which cannot run there.
 const LANDLOCK_EXCEPTIONS: &str = "crates/haft-cli/tests/it/escape/landlock.txt";
 
-/// Runs the attempts to escape at the level `landlock`. Every attempt must fail, except the attempts on the list. The
-/// test of each listed attempt must still fail; otherwise the attempt must be removed from the list.
+/// Runs the escape tests at the sandbox level `landlock`. All tests must pass, except those on the list. The listed
+/// tests must still fail, so that the list contains no test that passes.
 pub(crate) fn landlock() -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{LANDLOCK_EXCEPTIONS}: {error}");
     let list = std::fs::read_to_string(LANDLOCK_EXCEPTIONS).map_err(wrong)?;
@@ -39,7 +39,7 @@ pub(crate) fn landlock() -> Result<(), String> {
     let at_landlock = [("HAFT_TEST_SANDBOX_LEVEL", "landlock")];
     let test = ["test", "--locked", "-p", "haft-cli", "--test", "it", "--", "--exact"];
     for exception in &exceptions {
-        // Skip this attempt: it waits for the end of a command that does not end at this level.
+        // Skip this test: it waits for the end of a command that does not end at this level.
         if exception.ends_with("replacing_the_repository_ends_the_command") {
             continue;
         }

@@ -13,9 +13,9 @@ use crate::step::{run, run_in, target_directory, tools_directory};
 /// can run it.
 const PACKAGES: &str = "crates/haft-testkit/tests/conformance";
 
-/// The protocol revisions, each with the mode of the server behind the gateway: with or without a handshake. The names
-/// of server requests and log messages are passed on only if both sides use the same mode, and some scenarios check
-/// them.
+/// The protocol revisions, each with the mode of the server behind the gateway: `legacy` with a handshake, `modern`
+/// without one. The gateway forwards the names of server requests and log messages only if both sides use the same
+/// mode, and some scenarios check them.
 const REVISIONS: [(&str, &str); 2] = [("2025-11-25", "legacy"), ("2026-07-28", "modern")];
 
 /// The capabilities of the suite's clients. Each kind of client has its own server behind the gateway. Some scenarios
@@ -23,8 +23,8 @@ const REVISIONS: [(&str, &str); 2] = [("2025-11-25", "legacy"), ("2026-07-28", "
 const KINDS_OF_CLIENTS: [&str; 3] =
     ["{}", r#"{"elicitation":{}}"#, r#"{"elicitation":{},"sampling":{},"roots":{}}"#];
 
-/// The arguments that select each client scenario that no revision scores, and that haft passes. An extension has no
-/// revision: with `--spec-version` the suite would skip its scenario and report success.
+/// The client scenarios that haft passes although no revision scores them, as arguments for the suite. The scenario of
+/// an extension has no `--spec-version`: with this option, the suite would skip it and report success.
 const UNSCORED: [&[&str]; 8] = [
     &["--scenario", "json-schema-2020-12-preservation", "--spec-version", "2025-11-25"],
     &["--scenario", "json-schema-2020-12-preservation", "--spec-version", "2026-07-28"],

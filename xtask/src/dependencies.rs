@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::step::{exists, run, tools_directory};
 
-/// The cargo-machete version with which the manifests have no findings.
+/// The version of cargo-machete. Another version may have different findings.
 const MACHETE_VERSION: &str = "0.9.2";
 
 /// The key in the root manifest for the maximum number of crates. A comment above it gives the reason for the last

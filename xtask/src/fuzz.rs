@@ -50,8 +50,8 @@ fn run_target(products: &Path, target: &str, seconds: u32) -> Result<(), String>
     run(&program.to_string_lossy(), &words.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// The fuzzer writes new inputs into the first directory and reads both directories, so it also uses the inputs of
-/// earlier runs.
+/// Returns the arguments of the fuzzer. It writes new inputs into the first directory and reads both directories, so it
+/// also uses the inputs of earlier runs.
 fn arguments(found: &str, corpus: &str, seconds: u32) -> Vec<String> {
     vec![
         format!("-max_total_time={seconds}"),

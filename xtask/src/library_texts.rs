@@ -40,7 +40,7 @@ pub(crate) fn check(file: &Path, text: &str, slips: &mut Vec<String>) {
     }
 }
 
-/// Returns true for a file of the product, and false for a file that contains only tests.
+/// Returns true for a source file of a library, unless it contains only tests.
 fn is_of_a_library(file: &Path) -> bool {
     let is_test = |part: &str| part == "tests" || part == "tests.rs";
     let mut parts = file.iter().filter_map(|part| part.to_str());

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test          install the programs that the tests need, then run every check of CI; --long also runs the long race tests, the escape tests at the level landlock, and the fuzz targets
 cargo xtask fuzz [S]      run every fuzz target (the parsers of untrusted data) for S seconds each; the default is 600
-cargo xtask tidy          check for shell scripts, paths of one machine, wrong crate manifests, and hints in libraries
+cargo xtask tidy          check for shell scripts, machine-specific paths, wrong crate manifests, and hints in libraries
 cargo xtask lengths       report the lengths of all functions, and name the longest ones
 cargo xtask prose         count patterns of unclear language; fails if a count rises
 cargo xtask deny          check licences, sources and bans of dependencies, unused dependencies, and the number of crates

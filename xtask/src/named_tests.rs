@@ -9,7 +9,7 @@ const PAGE: &str = "docs/security-model.md";
 /// The minimum number of tests that the page names. If fewer are found, this check no longer parses the page correctly.
 const NAMES_MIN: usize = 40;
 
-/// Reports each test that the page names and that is in no source file.
+/// Reports each test that the page names and that does not exist.
 pub(crate) fn check(files: &[PathBuf], slips: &mut Vec<String>) {
     let Ok(page) = fs::read_to_string(PAGE) else { return slips.push(format!("xtask cannot read {PAGE}")) };
     let names = named(&page);
@@ -34,8 +34,8 @@ fn is_promise(line: &str) -> bool {
     line.starts_with("| ") && !line.starts_with("| promise")
 }
 
-/// Returns true if the file has the path in the name and contains a test with this name. A module `tests` may be in the
-/// file itself.
+/// Returns true if the file is the module of the test and contains the test. A module `tests` may be part of its
+/// parent's file.
 fn is_in(name: &str, file: &Path, read: impl Fn(&Path) -> String) -> bool {
     let Some((module, test)) = name.rsplit_once("::") else { return false };
     let path = module.replace("::", "/");

@@ -53,7 +53,7 @@ fn check_text(file: &Path, text: &str, slips: &mut Vec<String>) {
             foreign.iter().find(|path| line.contains(**path) && !line.contains(concat!("/Us", "ers/u")));
         if let Some(path) = path {
             slips.push(format!(
-                "{}:{}: the line contains a path of one machine: {path}",
+                "{}:{}: the line contains a machine-specific path: {path}",
                 file.display(),
                 at + 1
             ));
@@ -84,8 +84,8 @@ fn check_crates(slips: &mut Vec<String>) {
     }
 }
 
-/// The crates on which each crate may depend, except dev-dependencies. The crates in the middle row do not depend on
-/// each other: `haft-runtime` combines them.
+/// The crates on which each crate may depend, except dev-dependencies. `haft-config`, `haft-store`, `haft-engine`,
+/// `haft-models` and `haft-tools` do not depend on each other: `haft-runtime` combines them.
 const ARROWS: [(&str, &[&str]); 14] = [
     ("haft-core", &[]),
     ("haft-fs", &[]),
