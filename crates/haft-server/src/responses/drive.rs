@@ -441,6 +441,12 @@ impl ActiveResponse {
         answers.decision(pending).or_else(|| was_hidden.then_some(ApprovalDecision::Deny))
     }
 
+    /// Returns true if the client must decide one of these calls before the run can continue.
+    fn waits_for_client(&self, pending: &[PendingApproval]) -> bool {
+        let is_partial = self.answers.as_ref().is_some_and(ApprovalAnswers::is_partial);
+        pending.iter().any(|one| is_partial || self.decision(one).is_none())
+    }
+
     fn stop_run(&mut self) {
         self.parking = None;
         self.handle.suspend();
@@ -476,7 +482,9 @@ impl ActiveResponse {
         let pending = self.handle.pending_approvals();
         let mut events = Vec::new();
         let mut end = match stopped {
-            Ok(RunState::Suspended) if pending.is_empty() => {
+            // The server is stopping. Calls that the client has already decided need no further answer, so the next
+            // process passes the decisions to the run.
+            Ok(RunState::Suspended) if !self.waits_for_client(&pending) => {
                 self.progress = ResponseProgress::Suspended;
                 return None;
             }
