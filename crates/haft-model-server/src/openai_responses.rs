@@ -176,7 +176,7 @@ fn loaded_tools(item: &Value) -> Result<String, String> {
                     names.push(loaded_function(function)?);
                 }
             }
-            _ => return Err(format!("`tool_search_output` cannot load {tool}")),
+            _ => return Err(format!("`tool_search_output` needs functions or namespaces with tools; got {tool}")),
         }
     }
     for list in [&names, &spaces] {
@@ -192,7 +192,9 @@ fn loaded_tools(item: &Value) -> Result<String, String> {
 
 fn loaded_function(tool: &Value) -> Result<String, String> {
     if tool["type"] != "function" || !tool["parameters"].is_object() {
-        return Err(format!("`tool_search_output` cannot load {tool}"));
+        return Err(format!(
+            "`tool_search_output` needs functions whose `parameters` is an object; got {tool}"
+        ));
     }
     checked_name(&tool["name"])
 }

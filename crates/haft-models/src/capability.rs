@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn forced_calls_stop_sequences_and_penalties_are_sent_if_accepted() {
+    fn forced_tool_choice_penalties_and_stop_sequences_are_sent_if_the_model_accepts_them() {
         let forced = |model: &str| {
             let sampling = SamplingParameters {
                 presence_penalty: Some(0.1),

@@ -36,7 +36,7 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// requests would not help a receiver that is this far behind.
 const DELIVERIES_MAX: usize = 100;
 
-/// Sends the events of a server. Clones share the deliveries in progress.
+/// Sends approval requests to the operator's webhook. Clones share one limit of deliveries in progress.
 #[derive(Debug, Clone)]
 pub(crate) struct Webhook {
     slots: Arc<Semaphore>,

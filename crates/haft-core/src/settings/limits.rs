@@ -86,7 +86,7 @@ pub enum LimitError {
     /// No limit has this name.
     #[error("unknown resource limit `{0}`; expected one of {names}", names = CommandLimits::NAMES.map(|(name, _)| name).join(", "))]
     Unknown(String),
-    /// The limit with this name cannot be zero.
+    /// Contains the name of a limit that was set to zero.
     #[error("the resource limit `{0}` must be at least 1")]
     Zero(String),
     /// The limit cannot be enforced below its minimum.

@@ -1,4 +1,5 @@
-//! Looks up an enum value by its stored name, in the table that also writes the name.
+//! Looks up an enum value by its stored name. The caller passes the function that also writes the name, so reading and
+//! writing cannot differ.
 
 use super::StoredError;
 

@@ -39,8 +39,8 @@ pub(super) struct ClaudeOutputReader {
     messages: MessageUsage,
 }
 
-/// The usage in the messages of one `claude` process. The result line has the total, but a reply that ends with calls
-/// comes before this line.
+/// The token usage of one `claude` process, added up from its messages. Only the result line at the end has the total,
+/// and a reply with tool calls ends before this line.
 #[derive(Debug, Default)]
 struct MessageUsage {
     /// The usage of the message that is being streamed.

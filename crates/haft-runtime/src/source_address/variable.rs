@@ -1,8 +1,8 @@
-//! An environment variable in the address of a server: its name, and its value as the configuration contains it. A value
-//! that may be a secret becomes a digest.
+//! An environment variable in the address that identifies an MCP server in a lock file: its name, and its value as the
+//! configuration contains it. A value that may be a secret becomes a digest.
 //!
-//! A digest, and not a fixed text, because a variable such as `UV_INDEX` decides which code runs. A changed value must
-//! change the address even if the value looks like a secret.
+//! A placeholder such as `***` would not be enough: a variable such as `UV_INDEX` decides which code runs, so a changed
+//! value must change the address even if the value looks like a secret.
 
 use haft_core::digest::Digest;
 use haft_core::redact::names_a_secret;

@@ -62,7 +62,7 @@ fn watch(control: &ControlSocket, order: &LaunchRequest, workers: WorkerTable<'_
     Err(StageError::new("level", reason))
 }
 
-/// The watch over the protected names of a call.
+/// Watches the files that mounts protect during a call, because another process may replace such a file.
 struct WatchedNames {
     watch: Option<NameWatch>,
     protection: NameProtection,

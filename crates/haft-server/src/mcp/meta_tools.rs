@@ -39,7 +39,7 @@ pub enum ListedTools {
 /// The settings of a search.
 #[derive(Debug, Clone, Default)]
 pub struct SearchSettings {
-    /// Tools that stay in the list.
+    /// Tools that the client's tool list contains in addition to the search tools.
     pub always_show: Vec<ToolGlob>,
     /// The tool lock, which records approved tool definitions. The search omits descriptions that differ from it.
     pub lock: Option<Arc<ToolLock>>,

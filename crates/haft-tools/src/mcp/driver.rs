@@ -1,4 +1,5 @@
-//! Performs the actions of the lifecycle table: opens, waits, probes, closes. The table makes all decisions.
+//! Opens, probes and closes the connection to one MCP server, and waits before restarts. The state table in
+//! `supervisor.rs` decides which of these actions comes next.
 
 use std::future::pending;
 use std::sync::Arc;

@@ -82,7 +82,8 @@ pub(super) struct Host {
     /// The limits of the server's sampling requests; `None` if the operator does not allow sampling.
     pub(super) sampling: Option<SamplingPolicy>,
     pub(super) calls: InFlightCalls,
-    /// The client of a gateway that has only this client. It answers requests for roots outside of calls.
+    /// The client of a gateway that has exactly one client. It also answers requests for roots that belong to no call;
+    /// with several clients, haft could not know which of them must answer.
     pub(super) only_client: OnceLock<Weak<dyn ClientRelay>>,
     pub(super) log: Arc<LogRing>,
     /// The secrets that the server may repeat and that logs must not contain.

@@ -102,7 +102,7 @@ fn stored_outputs_of_clients_are_deleted_with_their_principal() {
 }
 
 #[test]
-fn stateless_request_without_keys_reads_a_stored_output_by_its_handle_but_cannot_list_it() {
+fn without_keys_stateless_requests_read_stored_outputs_by_handle_but_list_none() {
     let place = place();
     configure(&place, &[], SMALL_OUTPUTS);
     let server = GatewayServer::start(&place, &["--no-auth"]);
