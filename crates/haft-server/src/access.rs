@@ -5,10 +5,8 @@
 //! pages.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, header};
@@ -20,7 +18,11 @@ use crate::server::ServerState;
 use crate::settings::ServerSettings;
 
 /// Refuses a request that fails one of the checks.
-pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+pub(crate) async fn check<F: Future<Output = Response>>(
+    state: &ServerState,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let rules = &state.access;
     let checked = rules.check_host(request.headers(), request.uri().host());
     let checked = checked.and_then(|()| rules.check_origin(request.headers(), request.uri().authority()));
@@ -29,7 +31,7 @@ pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Reques
         _ => check_content(request.method(), request.headers()),
     });
     match checked {
-        Ok(()) => next.run(request).await,
+        Ok(()) => next(request).await,
         Err(error) => error.into_response(),
     }
 }

@@ -18,6 +18,7 @@ use crate::error::{ApiError, ApiErrorKind};
 use crate::failed_logins::ClientAddress;
 use crate::observe::{PrincipalSlot, RequestPrincipal};
 use crate::protected_resource::ProtectedResource;
+use crate::rate_limit;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 use crate::storage_limits::RETRY_AFTER_S as STORE_RETRY_S;
@@ -59,7 +60,8 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
-/// Refuses a request without a valid key or token. Attaches the caller to every other request.
+/// Refuses a request without a valid key or token. Attaches the caller to every other request, and checks the limits of
+/// its key.
 pub(crate) async fn check(
     State((state, resource)): State<(Arc<ServerState>, ProtectedResource)>,
     request: Request,
@@ -74,7 +76,9 @@ pub(crate) async fn check(
             expires_ms: None,
         }),
     };
-    admit(&state, RequiredAccess { resource, scope: KeyScope::Api }, caller, request, next).await
+    let required = RequiredAccess { resource, scope: KeyScope::Api };
+    let limited = |request| rate_limit::check(&state, request, |request| next.run(request));
+    admit(&state, required, caller, request, limited).await
 }
 
 /// Refuses a request without a valid key or token that has the scope `admin`. A server that requires no keys refuses
@@ -92,7 +96,7 @@ pub(crate) async fn check_admin(
             Err(ApiError::new(ApiErrorKind::Forbidden, message))
         }
     };
-    admit(&state, required, caller, request, next).await
+    admit(&state, required, caller, request, |request| next.run(request)).await
 }
 
 /// The access that a route requires.
@@ -103,12 +107,12 @@ struct RequiredAccess {
 }
 
 /// Passes on a request whose caller has the required scope. Counts a failed login against the limit of its address.
-async fn admit(
+async fn admit<F: Future<Output = Response>>(
     state: &ServerState,
     required: RequiredAccess,
     caller: Result<Caller, ApiError>,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response {
     let RequiredAccess { resource, scope } = required;
     let caller = match caller {
@@ -125,7 +129,7 @@ async fn admit(
     let mut response = match caller.require(scope) {
         Ok(()) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            next(request).await
         }
         Err(error) => refusal(state, resource, error),
     };

@@ -3,10 +3,7 @@
 //! Without allowed origins, no reply has a CORS header. Replies never allow credentials: a page sends its key in the
 //! header `Authorization`, and the server has no cookies that another page could use.
 
-use std::sync::Arc;
-
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 
@@ -40,14 +37,18 @@ enum CorsPlan {
 }
 
 /// Answers preflight requests, and adds the CORS headers to the replies for allowed pages.
-pub(crate) async fn apply(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+pub(crate) async fn apply<F: Future<Output = Response>>(
+    state: &ServerState,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let rules = &state.access;
     if !rules.has_allowed_origins() || !has_cors(request.uri().path()) {
-        return next.run(request).await;
+        return next(request).await;
     }
     let planned = plan(rules, request.method(), request.headers());
     let mut response = match &planned {
-        CorsPlan::Nothing | CorsPlan::Reply(_) => next.run(request).await,
+        CorsPlan::Nothing | CorsPlan::Reply(_) => next(request).await,
         CorsPlan::Preflight(_) => match rules.check_host(request.headers(), request.uri().host()) {
             Ok(()) => preflight(request.headers()),
             Err(error) => return error.into_response(),

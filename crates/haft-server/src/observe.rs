@@ -4,8 +4,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::Response;
 use haft_core::principal::Principal;
 use haft_store::access_log::AccessLine;
@@ -44,26 +43,26 @@ impl PrincipalSlot {
 
 /// Writes the access-log line when the head of the reply is known, or when the client disconnects earlier. Omits the
 /// query, which may contain secrets that a client sent by mistake.
-pub(crate) async fn observe(
-    State(state): State<Arc<ServerState>>,
+pub(crate) async fn observe<F: Future<Output = Response>>(
+    state: &Arc<ServerState>,
     mut request: Request,
-    next: Next,
+    next: impl FnOnce(Request) -> F,
 ) -> Response {
     let began = Instant::now();
     let path = request.uri().path();
     let route = route_of(path);
     let path: String = path.chars().take(PATH_CHARS_MAX).collect();
     let method = request.method().clone();
-    let address = name_client(&state, &mut request).map(|address| address.to_string());
+    let address = name_client(state, &mut request).map(|address| address.to_string());
     let principal = PrincipalSlot::default();
     request.extensions_mut().insert(principal.clone());
     let mut unanswered = UnansweredRequest {
-        state,
+        state: Arc::clone(state),
         seen: Some(SeenRequest { began, route, method, path, address, principal }),
     };
-    let response = next.run(request).await;
+    let response = next(request).await;
     if let Some(seen) = unanswered.seen.take() {
-        seen.answered(&unanswered.state, &response);
+        seen.answered(state, &response);
     }
     response
 }

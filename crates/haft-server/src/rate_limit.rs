@@ -8,8 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
+use axum::extract::Request;
 use axum::response::{IntoResponse, Response};
 use haft_core::event::{Event, EventSink};
 use haft_core::home::Home;
@@ -56,11 +55,15 @@ pub(crate) fn take_slot() -> Option<ResponseSlot> {
 }
 
 /// Counts a request against the limits of its key, or refuses it.
-pub(crate) async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
-    let Some(caller) = request.extensions().get::<Caller>() else { return next.run(request).await };
-    let decision = decide(&state, caller, RequestKind::of(&request));
+pub(crate) async fn check<F: Future<Output = Response>>(
+    state: &ServerState,
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
+    let Some(caller) = request.extensions().get::<Caller>() else { return next(request).await };
+    let decision = decide(state, caller, RequestKind::of(&request));
     let mut response = match decision.outcome {
-        Ok(slot) => with_slot(slot, next.run(request)).await,
+        Ok(slot) => with_slot(slot, next(request)).await,
         Err(by) => by.error().into_response(),
     };
     add_headers(response.headers_mut(), &decision.state);

@@ -1,7 +1,6 @@
 //! An id for each request. The reply and the log lines contain the id, so that a caller can report it.
 
 use axum::extract::Request;
-use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderName, HeaderValue};
 use uuid::Uuid;
@@ -16,9 +15,12 @@ pub(crate) fn of(response: &Response) -> &str {
 
 /// Assigns a new id to the request. An id from the caller is not used, because two requests could then have the same
 /// id.
-pub(crate) async fn assign(request: Request, next: Next) -> Response {
+pub(crate) async fn assign<F: Future<Output = Response>>(
+    request: Request,
+    next: impl FnOnce(Request) -> F,
+) -> Response {
     let id = HeaderValue::from_str(&format!("req_{}", Uuid::new_v4().simple()));
-    let mut response = next.run(request).await;
+    let mut response = next(request).await;
     if let Ok(value) = id {
         response.headers_mut().insert(HEADER, value);
     }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::middleware::{from_fn, from_fn_with_state};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
 
@@ -12,8 +14,7 @@ use crate::protected_resource::ProtectedResource;
 use crate::server::{MountedMcp, ServedRoutes, ServerState};
 use crate::settings::AuthMode;
 use crate::{
-    access, auth, cors, health, mcp, metrics, native, observe, protected_resource, rate_limit, request_id,
-    v1_routes,
+    access, auth, cors, health, mcp, metrics, native, observe, protected_resource, request_id, v1_routes,
 };
 
 /// Builds the router. Each request first gets an id. Then its host, origin and content type are checked, then its key,
@@ -37,19 +38,22 @@ pub(crate) fn router(state: &Arc<ServerState>, mcp: Option<&MountedMcp>) -> Rout
         .route("/metrics", metrics)
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(state), access::check))
-        // CORS wraps the checks, so that an allowed page can read why its request was refused.
-        .layer(from_fn_with_state(Arc::clone(state), cors::apply))
-        .layer(from_fn(request_id::assign))
-        .layer(from_fn_with_state(Arc::clone(state), observe::observe))
+        .layer(from_fn_with_state(Arc::clone(state), check))
         .with_state(Arc::clone(state))
+}
+
+/// Checks, counts and logs a request of any route. This is one layer, because axum boxes a future for each layer.
+async fn check(State(state): State<Arc<ServerState>>, request: Request, next: Next) -> Response {
+    let checked = |request| access::check(&state, request, |request| next.run(request));
+    // CORS wraps the checks, so that an allowed page can read why its request was refused.
+    let readable = |request| cors::apply(&state, request, checked);
+    observe::observe(&state, request, |request| request_id::assign(request, readable)).await
 }
 
 fn v1(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
     v1_routes::router()
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))
         .layer(from_fn_with_state((Arc::clone(state), ProtectedResource::Api), auth::check))
 }
 
@@ -63,7 +67,6 @@ fn native_api(state: &Arc<ServerState>) -> Router<Arc<ServerState>> {
     let routes = routes
         .fallback(unknown_route)
         .method_not_allowed_fallback(wrong_method)
-        .layer(from_fn_with_state(Arc::clone(state), rate_limit::check))
         .layer(from_fn_with_state((Arc::clone(state), ProtectedResource::Api), auth::check));
     Router::new().nest("/api/v1", routes)
 }

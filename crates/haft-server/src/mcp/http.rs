@@ -39,7 +39,6 @@ use super::shared_tools::ToolPool;
 use crate::auth::{self, Caller};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::protected_resource::ProtectedResource;
-use crate::rate_limit;
 use crate::server::ServerState;
 
 /// The path of the endpoint.
@@ -253,9 +252,8 @@ pub(crate) fn routes(state: &Arc<ServerState>, gateway: &Arc<HttpGateway>) -> Ro
         async move { gateway.handle_profile(profile, caller, request, body_timeout).await }
     };
     let check = from_fn_with_state((Arc::clone(state), ProtectedResource::Mcp), auth::check);
-    let limit = from_fn_with_state(Arc::clone(state), rate_limit::check);
     let routes = Router::new().route(PATH, any(handler)).route(PROFILE_PATH, any(profile_handler));
-    routes.layer(limit).layer(check).merge(pages)
+    routes.layer(check).merge(pages)
 }
 
 /// Reads the body of a message. Without the time limit, a client that sends half a message would keep its connection
