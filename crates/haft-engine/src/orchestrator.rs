@@ -178,11 +178,13 @@ impl Orchestrator {
     /// Returns the tools that the model sees in a run, sorted by exposed name, each with its policy.
     pub fn tools(&self, selection: &ToolFilter, run: &RunContext) -> Vec<OfferedTool> {
         let shown = |entry: Arc<CatalogEntry>| {
-            let governed = self.config.governed(&entry);
+            let governed = entry.governed(&self.config.policies);
             let chosen = entry.provider().is_shown(run)
-                && governed.activity.is_active()
+                && self.config.inactivity(&entry).is_none()
                 && selection.covers(entry.exposed(), entry.identity(), &governed.groups, governed.effects);
-            chosen.then_some(OfferedTool { entry, governed })
+            // Copy only the policies of chosen tools, because a run without tools would copy all of them for nothing.
+            let governed = chosen.then(|| governed.clone())?;
+            Some(OfferedTool { entry, governed })
         };
         self.catalog.tools().filter_map(shown).collect()
     }

@@ -176,7 +176,11 @@ fn loaded_tools(item: &Value) -> Result<String, String> {
                     names.push(loaded_function(function)?);
                 }
             }
-            _ => return Err(format!("`tool_search_output` needs functions or namespaces with tools; got {tool}")),
+            _ => {
+                return Err(format!(
+                    "`tool_search_output` needs functions or namespaces with tools; got {tool}"
+                ));
+            }
         }
     }
     for list in [&names, &spaces] {

@@ -110,12 +110,12 @@ impl HttpProvider {
         let format = endpoint.wire().format();
         let mut request = endpoint.get(path);
         model_list::add_headers(format, request.headers_mut());
-        let address = address(request.url());
+        let url = request.url().clone();
         let mut answer = self.client.send(request).await?;
         if !(200..=299).contains(&answer.status()) {
             let status = answer.status();
             let error = reply_reader::refused(endpoint.wire(), &mut answer).await;
-            return Err(with_address(error, status, &address));
+            return Err(with_address(error, status, &url));
         }
         model_list::read_page(format, &answer.body(REPLY_BYTES_MAX).await?)
     }
@@ -178,12 +178,12 @@ impl HttpProvider {
     ) -> Result<HttpReplyReader, ModelError> {
         let endpoint = &self.settings.endpoint;
         let request = endpoint.request(outgoing);
-        let address = address(request.url());
+        let url = request.url().clone();
         let answer = self.client.send(request).await?;
         let status = answer.status();
         let begun =
             HttpReplyReader::begin(endpoint.wire(), answer, decode_context, self.settings.delivery).await;
-        begun.map_err(|error| endpoint.redact_secrets(with_address(error, status, &address)))
+        begun.map_err(|error| endpoint.redact_secrets(with_address(error, status, &url)))
     }
 
     /// Returns true if the server is on this machine.
@@ -215,10 +215,11 @@ fn address(url: &Url) -> String {
 }
 
 /// Adds the address to a "not found" error, because a wrong base URL looks like an unknown model.
-fn with_address(error: ModelError, status: u16, address: &str) -> ModelError {
+fn with_address(error: ModelError, status: u16, url: &Url) -> ModelError {
     if status != NOT_FOUND {
         return error;
     }
+    let address = address(url);
     ModelError { message: format!("{} ({address} answered with status {status})", error.message), ..error }
 }
 

@@ -330,14 +330,14 @@ impl PreparedAgent {
     /// Returns the reason why the tools of the agent cannot meet the tool choice. Call this method once the tools are
     /// ready.
     pub fn unmet_choice(&self, run: &RunContext) -> Option<String> {
-        let shown = self.orchestrator().tools(&self.selection(), run);
+        let shown = || self.orchestrator().tools(&self.selection(), run);
         match self.tool_choice() {
             ToolChoice::Named(name) => {
                 let is_there =
-                    shown.iter().any(|tool| tool.entry.exposed().as_str() == name) || is_own_tool(&name);
+                    is_own_tool(&name) || shown().iter().any(|tool| tool.entry.exposed().as_str() == name);
                 (!is_there).then(|| format!("there is no tool `{}`", printable(&name)))
             }
-            ToolChoice::Required if shown.is_empty() => {
+            ToolChoice::Required if shown().is_empty() => {
                 Some("a tool call is required, but the agent has no tools".into())
             }
             ToolChoice::Required | ToolChoice::Auto | ToolChoice::None | ToolChoice::Allowed { .. } => None,
@@ -347,7 +347,7 @@ impl PreparedAgent {
     /// Returns the tools that the model sees and may call. They always include the agents that this agent calls.
     pub fn selection(&self) -> ToolFilter {
         let Some(globs) = &self.agent.reach.tools else { return ToolFilter::All };
-        let agents = GroupName::new(NAMESPACE).ok().filter(|_| !self.links.below.is_empty());
+        let agents = if self.links.below.is_empty() { None } else { GroupName::new(NAMESPACE).ok() };
         let agents = agents.map(ToolFilterItem::Group);
         let permissions = CommandPermissions::group().map(ToolFilterItem::Group);
         ToolFilter::of(globs.iter().flat_map(picks).chain(agents).chain(permissions))

@@ -3,6 +3,7 @@
 //! Every known field is used, echoed, or refused with its name. Fields that are unknown, or that change no answer, are
 //! ignored, because newer clients send fields that this server does not support (see `ignored_fields`).
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use haft_core::trace_context::TraceContext;
@@ -316,17 +317,22 @@ fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), 
 
 /// Returns all required fields of a response, with the values for a request that does not set them.
 fn defaults() -> Map<String, Value> {
-    let value = json!({
-        "previous_response_id": null, "instructions": null, "tools": [], "tool_choice": "auto",
-        "truncation": "disabled", "parallel_tool_calls": true, "text": {"format": {"type": "text"}}, "top_p": 1.0,
-        "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0, "temperature": 1.0, "reasoning": null,
-        "max_output_tokens": null, "max_tool_calls": null, "store": true, "background": false,
-        "service_tier": "default", "metadata": {}, "safety_identifier": null, "prompt_cache_key": null,
+    // Every request needs this map, and copying it is cheaper than building it.
+    static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
+        let value = json!({
+            "previous_response_id": null, "instructions": null, "tools": [], "tool_choice": "auto",
+            "truncation": "disabled", "parallel_tool_calls": true, "text": {"format": {"type": "text"}},
+            "top_p": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0, "top_logprobs": 0,
+            "temperature": 1.0, "reasoning": null, "max_output_tokens": null, "max_tool_calls": null,
+            "store": true, "background": false, "service_tier": "default", "metadata": {},
+            "safety_identifier": null, "prompt_cache_key": null,
+        });
+        match value {
+            Value::Object(map) => map,
+            _ => Map::new(),
+        }
     });
-    match value {
-        Value::Object(map) => map,
-        _ => Map::new(),
-    }
+    DEFAULTS.clone()
 }
 
 fn echo_value(echo: &mut Map<String, Value>, name: &str, value: Option<&Value>) {
