@@ -7,7 +7,7 @@ use haft_core::compaction::{
     read_summary,
 };
 use haft_core::conversation::{Conversation, ConversationError};
-use haft_core::model_error::ModelError;
+use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
 use haft_core::model_reply::{ModelReply, ReplyFold, TokenUsage};
 use haft_core::model_request::ModelRequest;
@@ -49,6 +49,9 @@ pub enum CompactError {
     /// No request returned a usable summary. The value is the problem with the last one.
     #[error("haft could not summarize the old turns: {0}")]
     NoSummary(SummaryFault),
+    /// The provider accepts no requests for some time, because of a rate limit or an exhausted quota.
+    #[error("haft could not summarize the old turns: {0}")]
+    Limited(ModelError),
     /// The compacted conversation would be invalid.
     #[error(transparent)]
     Conversation(#[from] ConversationError),
@@ -77,7 +80,10 @@ pub async fn compact(
     let mut fault = None;
     for _ in 0..SUMMARY_ATTEMPTS_MAX {
         let about = SummaryRequest { like, rules, record_bytes_max, fault: fault.as_ref() };
-        let reply = ask(models, plan.summary_request(conversation, about)?, cx).await;
+        let reply = match ask(models, plan.summary_request(conversation, about)?, cx).await {
+            Err(error) if is_limited(error.kind) => return Err(CompactError::Limited(error)),
+            reply => reply,
+        };
         let read = reply
             .map_err(|error| SummaryFault::Failed(error.to_string()))
             .and_then(|reply| Ok((read_summary(&reply, &plan, conversation)?, reply.usage)));
@@ -87,6 +93,10 @@ pub async fn compact(
         }
     }
     Err(CompactError::NoSummary(fault.unwrap_or(SummaryFault::Empty)))
+}
+
+fn is_limited(kind: ModelErrorKind) -> bool {
+    matches!(kind, ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted)
 }
 
 async fn ask(

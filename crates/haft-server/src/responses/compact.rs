@@ -17,7 +17,7 @@ use http::HeaderMap;
 use serde_json::{Value, json};
 
 use super::field::invalid;
-use super::object::usage_object;
+use super::object::{provider_retry_s, usage_object};
 use super::request::CreateRequest;
 use super::{new_id, opening, request, sealed_text, spec, trace_context, warnings_header, workspace};
 use crate::auth::{Caller, now_ms};
@@ -128,6 +128,11 @@ fn refused(failure: &CompactFailure) -> ApiError {
     match failure {
         CompactFailure::Start(error) => spec::not_started(error),
         CompactFailure::Conversation(error) => invalid("input", error.to_string()),
+        CompactFailure::Compact(CompactError::Limited(error)) => {
+            ApiError::new(ApiErrorKind::TooManyRequests, failure.to_string())
+                .with_code("rate_limit_exceeded")
+                .after(provider_retry_s(error.retry_after))
+        }
         CompactFailure::Compact(error) => {
             ApiError::new(ApiErrorKind::ServerError, error.to_string()).with_code("compaction_failed")
         }

@@ -182,7 +182,7 @@ pub(crate) async fn input_tokens(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     JsonObject(body): JsonObject,
-) -> Result<Json<Value>, ApiError> {
+) -> Result<Response, ApiError> {
     let request = request::parse(body)?;
     state.unknown_fields.note(&request.unknown_fields);
     let messages = opening(&state, &caller, &request, None).await?.messages;
@@ -190,7 +190,10 @@ pub(crate) async fn input_tokens(
     let messages = serde_json::to_string(&stored).map_or(0, |text| text.len());
     let around = [&request.echo["instructions"], &request.echo["tools"]].map(|value| value.to_string().len());
     let tokens = Tokens::by_length((messages + around.iter().sum::<usize>()) as u64);
-    Ok(Json(json!({"object": "response.input_tokens", "input_tokens": tokens.count()})))
+    let object = json!({"object": "response.input_tokens", "input_tokens": tokens.count()});
+    let mut reply = Json(object).into_response();
+    warnings_header::add(&mut reply, &request.warnings.join("; "));
+    Ok(reply)
 }
 
 /// Runs a response that is cancelled if its connection closes. `identity` is present if the client may retry the request.

@@ -315,9 +315,10 @@ impl ResponseHead {
 /// most providers count the requests of a minute.
 const PROVIDER_RETRY_S: u64 = 60;
 
-/// Rounds up, because a retry that comes too early fails again.
-fn whole_seconds(time: Duration) -> u64 {
-    time.as_secs() + u64::from(time.subsec_nanos() > 0)
+/// Returns the `Retry-After` time for an error of a model provider. Rounds up, because a retry that comes too early fails
+/// again.
+pub(super) fn provider_retry_s(after: Option<Duration>) -> u64 {
+    after.map_or(PROVIDER_RETRY_S, |time| time.as_secs() + u64::from(time.subsec_nanos() > 0))
 }
 
 impl ResponseEnd {
@@ -355,7 +356,7 @@ impl ResponseEnd {
             (_, FinishClass::Limited | FinishClass::Budget) => Self::incomplete(row.name),
             (_, FinishClass::Interrupted) => Self { status: "cancelled", ..Self::default() },
             (FinishReason::ModelFailed(ModelErrorKind::RateLimited | ModelErrorKind::QuotaExhausted), _) => {
-                let after_s = finish.retry_after.map_or(PROVIDER_RETRY_S, whole_seconds);
+                let after_s = provider_retry_s(finish.retry_after);
                 Self::failed("too_many_requests", "rate_limit_exceeded", message()).after(after_s)
             }
             (FinishReason::ModelFailed(_), _) => Self::failed("model_error", "server_error", message()),

@@ -90,7 +90,7 @@ fn tokens_of_a_compaction_count_towards_the_limit_of_its_key() {
 #[test]
 fn rate_limit_of_a_model_provider_is_passed_on_with_its_time() {
     let check = |error: ErrorResponse, expected: &str| {
-        let server = TestServer::start(Script::of((0..8).map(|_| ScriptStep::fail(error.clone()))));
+        let server = TestServer::start(Script::of((0..16).map(|_| ScriptStep::fail(error.clone()))));
         let body = |stream: bool| json!({"model": "openai/m", "input": "x", "stream": stream});
         let reply = responses::post(&server, &body(false));
         assert_eq!((reply.status, header(&reply, "retry-after")), (429, expected), "{}", reply.text);
@@ -98,6 +98,11 @@ fn rate_limit_of_a_model_provider_is_passed_on_with_its_time() {
         let streamed = data(&events(&responses::post(&server, &body(true))));
         let error = streamed.iter().find(|event| event["type"] == "error").unwrap();
         assert_eq!(error["error"]["headers"]["retry-after"], expected, "{error}");
+        let request = server.request(Method::POST, "/v1/responses/compact");
+        let history = json!({"model": "openai/m", "input": long_history(12)});
+        let compacted = server.send(with_body(request, &history));
+        assert_eq!((compacted.status, header(&compacted, "retry-after")), (429, expected), "{compacted:?}");
+        assert_eq!(compacted.json()["error"]["code"], "rate_limit_exceeded");
     };
     // haft itself does not wait so long.
     check(ErrorResponse::new(429, "slow down").retry_after(300), "300");
