@@ -76,6 +76,25 @@ def offered(request, method, params):
 
 OFFERS = ["resources/list", "resources/templates/list", "resources/read", "resources/subscribe", "resources/unsubscribe",
           "prompts/list", "prompts/get", "completion/complete", "tools/call"]
+# Each tool of the mode `sloppy` has one of these members, which clients refuse in at least one protocol revision.
+SLOPPY = [
+    {"description": None}, {"description": 7}, {"title": []}, {"icons": "star"}, {"icons": [{"mimeType": "image/png"}]},
+    {"icons": [{"src": "https://example.com/e.png", "theme": "blue"}]}, {"annotations": None}, {"annotations": "x"},
+    {"annotations": {"readOnlyHint": "yes"}}, {"annotations": {"title": None}}, {"execution": None},
+    {"execution": {"taskSupport": "x"}}, {"_meta": None}, {"_meta": 7}, {"outputSchema": None}, {"outputSchema": True},
+    {"outputSchema": {"type": "array"}}, {"outputSchema": {"anyOf": [{"type": "object"}]}}, {"inputSchema": None},
+    {"inputSchema": {"type": "object", "properties": {"x": True, "y": False}}}, {"inputSchema": {"properties": []}},
+    {"inputSchema": {"type": "object", "required": True}}, {"inputSchema": {"type": "object", "$schema": 7}},
+    {"outputSchema": {"type": "object", "properties": {"x": True}}}, {"outputSchema": {"type": "object", "required": None}},
+]
+ODD = {"title": None, "description": 7, "mimeType": None, "size": -1, "icons": {}, "_meta": [],
+       "annotations": {"audience": "user", "priority": 9, "lastModified": "today"}}
+SLOPPY_LISTS = {
+    "resources/list": {"resources": [{"uri": "note://3", "name": "three", **ODD}, {"uri": "note://4", "name": None}]},
+    "resources/templates/list": {"resourceTemplates": [{"uriTemplate": "odd://{number}", **ODD}]},
+    "prompts/list": {"prompts": [{"name": "odd", "title": 7, "description": None, "arguments": [{"name": "a", "required": "yes"}, {}]},
+                                 {"name": "odder", "arguments": {}, "icons": [7]}]},
+}
 VERBS = ["create", "list", "get", "delete", "update", "archive", "send", "merge", "export", "import"]
 NOUNS = ["invoice", "customer", "payment", "order", "contract", "ticket", "report", "article", "campaign", "shipment"]
 
@@ -112,6 +131,11 @@ def tools():
         listed = catalog(int(sys.argv[2]))
         if "grows" in sys.argv and calls > 0:
             listed.append({"name": "water_the_garden", "description": "Waters all plants of a garden", "inputSchema": {"type": "object"}})
+    if mode == "sloppy":
+        listed += [{"name": f"odd_{at:02}", "inputSchema": {"type": "object"}, **odd} for at, odd in enumerate(SLOPPY)]
+    if "rows" in sys.argv:
+        rows = {"type": "array", "items": {"$ref": "#/$defs/row"}, "$defs": {"row": {"type": "integer"}}}
+        listed.append({"name": "rows", "inputSchema": {"type": "object"}, "outputSchema": rows})
     if mode == "bad-tools":
         listed += [{"name": "broken", "inputSchema": 7}, {"inputSchema": {}}, 17]
     return listed
@@ -218,6 +242,8 @@ def call(request):
     level = params["_meta"].get("io.modelcontextprotocol/logLevel")
     if mode == "modern" and level:
         send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": level, "data": "as requested"}})
+    if name == "rows":
+        return reply(request, text("two rows", structuredContent=[1, 2]))
     if mode == "modern" and params["arguments"].get("many"):
         wanted = {str(number): {"method": "elicitation/create", "params": FORM} for number in range(100_000)}
         return reply(request, {"resultType": "input_required", "inputRequests": wanted})
@@ -328,6 +354,9 @@ for line in sys.stdin:
     if mode in ("offers", "loud", "modern-offers") and method in OFFERS:
         offered(request, method, request["params"])
         continue
+    if mode == "sloppy" and method in SLOPPY_LISTS:
+        reply(request, SLOPPY_LISTS[method])
+        continue
     if method == "server/discover":
         if mode in ("dies-on-probe", "refuses-later"):
             sys.exit(1)
@@ -351,6 +380,8 @@ for line in sys.stdin:
         capabilities = {"tools": {"listChanged": True}}
         if mode == "prompts":
             capabilities["prompts"] = {}
+        if mode == "sloppy":
+            capabilities.update({"prompts": {}, "resources": {}})
         if mode in ("offers", "loud"):
             capabilities.update({"prompts": {}, "resources": {"subscribe": True}, "completions": {}, "logging": {}})
         if mode == "waits-for-others":

@@ -28,10 +28,16 @@ async def main():
         failed = await client.call_tool("up__fail", {})
         approved = await client.call_tool("bash", {"command": "echo approved"})
         resources = await client.list_resources()
+        templates = await client.list_resource_templates()
+        prompts = await client.list_prompts()
+        rows = await client.call_tool("rows__rows", {})
         read = await client.read_resource("haft:notes/note://1")
         prompt = await client.get_prompt("notes__greet", {"who": "Ada"})
         report = {
             "resources": [str(resource.uri) for resource in resources.resources],
+            "templates": [template.uri_template for template in templates.resource_templates],
+            "prompts": [prompt.name for prompt in prompts.prompts],
+            "rows": rows.structured_content,
             "read": read.contents[0].text,
             "prompt": prompt.messages[0].content.text,
             "version": client.protocol_version,

@@ -20,9 +20,14 @@ await client.connect(transport);
 const call = async (name, args) => client.callTool({ name, arguments: args });
 const listed = await client.listTools();
 const resources = await client.listResources();
+const templates = await client.listResourceTemplates();
+const prompts = await client.listPrompts();
 const prompt = await client.getPrompt({ name: "notes__greet", arguments: { who: "Ada" } });
 const report = {
   resources: resources.resources.map((resource) => resource.uri),
+  templates: templates.resourceTemplates.map((template) => template.uriTemplate),
+  prompts: prompts.prompts.map((prompt) => prompt.name),
+  rows: (await call("rows__rows", {})).structuredContent,
   read: (await client.readResource({ uri: "haft:notes/note://1" })).contents[0].text,
   prompt: prompt.messages[0].content.text,
   version: client.getNegotiatedProtocolVersion(),

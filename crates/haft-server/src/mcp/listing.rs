@@ -1,13 +1,18 @@
-//! MCP lists: sorted by name, split into pages, with the JSON of upstream servers unchanged.
+//! MCP lists: sorted by name, split into pages, with the JSON of upstream servers. It changes only where clients would
+//! refuse it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use haft_core::tool::Effects;
-use haft_engine::OfferedTool;
+use haft_engine::{CatalogWarning, OfferedTool};
 use serde_json::{Value, json};
 
+use super::era::RequestEra;
+use super::handshake_form::adapted_tool;
+use super::members::{self, leave_out_refused};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::meta_tools::ToolListing;
 use super::object::RawObject;
@@ -19,6 +24,9 @@ const PAGE_ITEMS_MAX: usize = 1_000;
 /// The maximum size of one page in bytes, unless a single item is larger.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
+/// The maximum number of tools of one server with a warning each. A server may make the same mistake in all its tools.
+const TOOLS_WARNED_MAX: usize = 20;
+
 /// Tools, prompts, resources or templates in their JSON form.
 #[derive(Debug, Default)]
 pub(super) struct ListedItems(Vec<Arc<ListedItem>>);
@@ -29,12 +37,51 @@ pub(super) struct ListedItem {
     pub(super) name: String,
     /// The index of the upstream server; `None` for items of haft itself, and for tools.
     pub(super) owner: Option<usize>,
-    pub(super) json: String,
+    pub(super) json: ItemJson,
+    /// What haft left out of the definition of a tool, for the operator.
+    warning: Option<Box<CatalogWarning>>,
+}
+
+/// The JSON of an item.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ItemJson {
+    stateless: String,
+    /// The JSON for clients with a handshake, if it differs.
+    handshake: Option<String>,
+}
+
+impl ItemJson {
+    /// Returns the JSON for clients of an era.
+    pub(super) fn in_era(&self, era: RequestEra) -> &str {
+        match (era, &self.handshake) {
+            (RequestEra::Handshake, Some(handshake)) => handshake,
+            (RequestEra::Handshake, None) | (RequestEra::Stateless(_), _) => &self.stateless,
+        }
+    }
 }
 
 impl ListedItem {
+    /// Creates an item whose JSON is the same in all protocol revisions.
+    pub(super) fn new(name: String, owner: Option<usize>, json: String) -> Self {
+        Self { name, owner, json: ItemJson { stateless: json, handshake: None }, warning: None }
+    }
+
     pub(super) fn of_tool(tool: &OfferedTool) -> Self {
-        Self { name: tool.entry.exposed().to_string(), owner: None, json: tool_json(tool) }
+        let (json, left_out) = tool_json(tool);
+        let warning = || {
+            let message = format!(
+                "the definition of the tool `{}` has members that many clients refuse, so haft leaves them out: {}",
+                tool.entry.exposed(),
+                left_out.join(", "),
+            );
+            Box::new(CatalogWarning { provider: tool.entry.identity().namespace.to_string(), message })
+        };
+        Self {
+            name: tool.entry.exposed().to_string(),
+            owner: None,
+            json,
+            warning: (!left_out.is_empty()).then(warning),
+        }
     }
 }
 
@@ -81,6 +128,28 @@ impl ListedItems {
         fitting.max_by_key(|item| literal(item.as_ref()))?.owner
     }
 
+    /// Returns the warnings about tools, for the operator.
+    pub(super) fn warnings(&self) -> Vec<CatalogWarning> {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut warnings = Vec::new();
+        for warning in self.0.iter().filter_map(|item| item.warning.as_ref()) {
+            let count = counts.entry(&warning.provider).or_default();
+            *count += 1;
+            if *count <= TOOLS_WARNED_MAX {
+                warnings.push(CatalogWarning::clone(warning));
+            }
+        }
+        let more = counts.into_iter().filter(|(_, count)| *count > TOOLS_WARNED_MAX);
+        warnings.extend(more.map(|(provider, count)| CatalogWarning {
+            provider: provider.into(),
+            message: format!(
+                "haft also leaves out members of more tools that many clients refuse; number of these tools: {}",
+                count - TOOLS_WARNED_MAX
+            ),
+        }));
+        warnings
+    }
+
     /// Returns true if a client would see the same list.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(one, two)| one.json == two.json)
@@ -88,7 +157,7 @@ impl ListedItems {
 
     /// Returns the page after a cursor. A cursor names the last item of the previous page, so that it stays valid if
     /// items are added or removed between two pages.
-    pub(super) fn page(&self, cursor: Option<&str>) -> Result<ListPage, GatewayError> {
+    pub(super) fn page(&self, cursor: Option<&str>, era: RequestEra) -> Result<ListPage, GatewayError> {
         let begin = match cursor {
             None => 0,
             Some(cursor) => {
@@ -104,13 +173,14 @@ impl ListedItems {
         let mut items = String::new();
         let mut end = begin;
         for item in self.0[begin..].iter().take(PAGE_ITEMS_MAX) {
-            if end > begin && items.len() + item.json.len() > PAGE_BYTES_MAX {
+            let json = item.json.in_era(era);
+            if end > begin && items.len() + json.len() > PAGE_BYTES_MAX {
                 break;
             }
             if end > begin {
                 items.push(',');
             }
-            items.push_str(&item.json);
+            items.push_str(json);
             end += 1;
         }
         let is_last = end >= self.0.len();
@@ -130,20 +200,22 @@ pub(super) struct CachedListing {
     pub(super) listing: ToolListing,
 }
 
-/// Returns the definition of a tool as JSON. Keeps the definition from the upstream server, including members that haft
-/// does not know. Changes only the name, a schema that the operator replaced, effects that the operator corrected, and
-/// the task support.
-pub(super) fn tool_json(tool: &OfferedTool) -> String {
+/// Returns the definition of a tool as JSON, and the paths of the members that haft left out. Keeps the definition from
+/// the upstream server, including members that haft does not know. Changes only the name, members that clients refuse, a
+/// schema that the operator replaced, effects that the operator corrected, and the task support.
+pub(super) fn tool_json(tool: &OfferedTool) -> (ItemJson, Vec<String>) {
     let definition = tool.entry.definition();
     let raw = definition.raw.as_ref().and_then(|raw| RawObject::of(raw.get()));
     let mut object = raw.unwrap_or_default();
+    object.remove_duplicates();
     object.set("name", Value::from(tool.entry.exposed().as_str()).to_string());
-    if object.get("description").is_none() && !definition.description.is_empty() {
-        object.set("description", Value::from(definition.description.as_str()).to_string());
-    }
     let sent: Option<Value> = object.get("inputSchema").and_then(|text| serde_json::from_str(text).ok());
     if sent.as_ref() != Some(&definition.input_schema) {
         object.set("inputSchema", definition.input_schema.to_string());
+    }
+    let left_out = leave_out_refused(&mut object, members::TOOL);
+    if object.get("description").is_none() && !definition.description.is_empty() {
+        object.set("description", Value::from(definition.description.as_str()).to_string());
     }
     if let (None, Some(schema)) = (object.get("outputSchema"), &definition.output_schema) {
         object.set("outputSchema", schema.to_string());
@@ -155,7 +227,7 @@ pub(super) fn tool_json(tool: &OfferedTool) -> String {
     if let Some(execution) = execution(object.get("execution"), TaskOffer::of(&tool.entry)) {
         object.set("execution", execution);
     }
-    object.to_string()
+    (ItemJson { handshake: adapted_tool(&object), stateless: object.to_string() }, left_out)
 }
 
 /// Returns the `execution` member of a tool that can run as a task; `None` if the definition stays unchanged. If the
@@ -197,11 +269,8 @@ mod tests {
     use super::*;
 
     fn listed(names: &[&str]) -> ListedItems {
-        let item = |name: &&str| ListedItem {
-            name: (*name).into(),
-            owner: Some(name.len()),
-            json: format!("{{\"name\":\"{name}\"}}"),
-        };
+        let json = |name: &str| format!("{{\"name\":\"{name}\"}}");
+        let item = |name: &&str| ListedItem::new((*name).into(), Some(name.len()), json(name));
         ListedItems::new(names.iter().map(item).collect())
     }
 
@@ -209,16 +278,19 @@ mod tests {
     fn pages_cover_every_tool_once_even_if_the_list_changes() {
         let names: Vec<String> = (0..2_500).map(|number| format!("t{number:04}")).collect();
         let all = listed(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        let first = all.page(None).unwrap();
+        let first = all.page(None, RequestEra::Handshake).unwrap();
         assert_eq!(first.items.matches("name").count(), PAGE_ITEMS_MAX);
         // The tool that the cursor names no longer exists.
         let less = listed(&names[1_000..].iter().map(String::as_str).collect::<Vec<_>>());
-        let second = less.page(first.next.as_deref()).unwrap();
+        let second = less.page(first.next.as_deref(), RequestEra::Handshake).unwrap();
         assert!(second.items.starts_with("{\"name\":\"t1000\"}"), "{:.40}", second.items);
-        let third = less.page(second.next.as_deref()).unwrap();
+        let third = less.page(second.next.as_deref(), RequestEra::Handshake).unwrap();
         assert_eq!((third.items.matches("name").count(), third.next), (500, None));
-        assert_eq!(all.page(Some("*")).unwrap_err().code, INVALID_PARAMS);
-        assert_eq!(ListedItems::default().page(None).unwrap(), ListPage { items: String::new(), next: None });
+        assert_eq!(all.page(Some("*"), RequestEra::Handshake).unwrap_err().code, INVALID_PARAMS);
+        assert_eq!(
+            ListedItems::default().page(None, RequestEra::Handshake).unwrap(),
+            ListPage { items: String::new(), next: None }
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ use haft_tools::output::OUTPUT_TOOL;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::era::RequestEra;
 use super::listing::{ListedItem, ListedItems, corrected, tool_json};
 
 /// The tool that returns complete tool definitions.
@@ -102,7 +103,7 @@ fn meta_item(tool: &ModelTool, effects: Effects) -> ListedItem {
     if let Some(annotations) = corrected(None, effects) {
         json["annotations"] = annotations;
     }
-    ListedItem { name: tool.name.clone(), owner: None, json: json.to_string() }
+    ListedItem::new(tool.name.clone(), None, json.to_string())
 }
 
 fn describe_tool() -> ModelTool {
@@ -120,7 +121,7 @@ fn describe_tool() -> ModelTool {
 }
 
 /// Returns the definitions that a call asks for, as a JSON array. The error is written for the model.
-pub(super) fn described(call: &ToolCall, tools: &[OfferedTool]) -> Result<String, String> {
+pub(super) fn described(call: &ToolCall, tools: &[OfferedTool], era: RequestEra) -> Result<String, String> {
     #[derive(Deserialize)]
     struct DescribeArguments {
         names: Vec<String>,
@@ -134,7 +135,7 @@ pub(super) fn described(call: &ToolCall, tools: &[OfferedTool]) -> Result<String
         let tool = tool.ok_or_else(|| {
             format!("there is no tool {}; find the names with `{TOOL_SEARCH}`", Value::from(name.as_str()))
         })?;
-        let json = tool_json(tool);
+        let json = tool_json(tool).0.in_era(era).to_owned();
         bytes += json.len();
         if bytes > DESCRIBED_BYTES_MAX && !found.is_empty() {
             return Err(format!(

@@ -6,8 +6,9 @@
 //! pass resources and prompts through. `questions` sends approval questions and requests of upstream servers to the
 //! client that made the call. If a client cannot ask its user, `operator_questions` asks the operator. `tasks` keeps
 //! calls that outlive their request, and `logins` keeps logins at upstream servers. `message` reads and writes JSON-RPC;
-//! `listing`, `meta_tools`, `result` and `rewrite` format lists and results. This module does not decide if a tool may
-//! run: every call passes the stages of the orchestrator.
+//! `listing`, `meta_tools`, `result` and `rewrite` format lists and results; `members` and `handshake_form` remove and
+//! change what clients refuse. This module does not decide if a tool may run: every call passes the stages of the
+//! orchestrator.
 
 mod address;
 mod client_log;
@@ -15,12 +16,14 @@ mod client_outputs;
 mod connection;
 mod era;
 mod gateway;
+mod handshake_form;
 mod held;
 mod hidden_address;
 pub(crate) mod http;
 mod lines;
 mod listing;
 mod logins;
+mod members;
 mod message;
 mod meta_tools;
 mod object;

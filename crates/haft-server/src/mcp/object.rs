@@ -1,6 +1,7 @@
 //! A JSON object whose values stay raw and whose members keep their order.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 /// The members of an object, in the order of its text.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct RawObject<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 
 impl<'a> RawObject<'a> {
@@ -23,6 +24,31 @@ impl<'a> RawObject<'a> {
 
     pub(super) fn remove(&mut self, key: &str) {
         self.0.retain(|(name, _)| name != key);
+    }
+
+    /// Keeps only the last of several members with the same name, as most parsers do. Returns true if it removed members.
+    pub(super) fn remove_duplicates(&mut self) -> bool {
+        let mut names = HashSet::with_capacity(self.0.len());
+        if self.0.iter().all(|(name, _)| names.insert(&**name)) {
+            return false;
+        }
+        names.clear();
+        let is_last: Vec<bool> = self.0.iter().rev().map(|(name, _)| names.insert(&**name)).collect();
+        let mut is_last = is_last.into_iter().rev();
+        self.0.retain(|_| is_last.next().unwrap_or_default());
+        true
+    }
+
+    /// Replaces the values for which `change` returns another one. Returns true if there are such values.
+    pub(super) fn replace_values(&mut self, change: impl Fn(&str) -> Option<&'static str>) -> bool {
+        let mut is_changed = false;
+        for (_, value) in &mut self.0 {
+            if let Some(changed) = change(value) {
+                *value = changed.into();
+                is_changed = true;
+            }
+        }
+        is_changed
     }
 
     /// Replaces a member in its position, or appends it.
@@ -82,5 +108,8 @@ mod tests {
         object.set("c", "3");
         assert_eq!(object.to_string(), r#"{"b":1.0,"a":2,"\"":null,"c":3}"#);
         assert!(RawObject::of("[]").is_none());
+        let mut object = RawObject::of(r#"{"a": 1, "b": 2, "a": 3}"#).unwrap();
+        assert!(object.remove_duplicates() && !object.remove_duplicates());
+        assert_eq!(object.to_string(), r#"{"b":2,"a":3}"#);
     }
 }

@@ -9,6 +9,7 @@ use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use serde_json::{Map, Value, json};
 
 use super::era::RequestEra;
+use super::handshake_form::{OutputRoot, adapted_result};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::object::RawObject;
 use super::rewrite::{self, UriMap};
@@ -24,6 +25,7 @@ pub(super) enum DeclaredOutput {
 /// The format of a result for one client.
 pub(super) struct ResultForm<'a> {
     pub(super) declared: DeclaredOutput,
+    pub(super) root: OutputRoot,
     /// A hint for the user, added to the error of a failed call.
     pub(super) hint: Option<String>,
     pub(super) era: RequestEra,
@@ -85,7 +87,7 @@ fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
         None if form.declared == DeclaredOutput::Structured => result["isError"] = true.into(),
         None => {}
     }
-    complete(result, form.era)
+    with_structure(complete(result, form.era), form)
 }
 
 fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
@@ -94,7 +96,15 @@ fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
         Some(uris) => Cow::Owned(rewrite::call_result(text, uris)),
         None => Cow::Borrowed(text),
     };
-    with_era(&rewritten, form.era)
+    with_structure(with_era(&rewritten, form.era), form)
+}
+
+/// Adapts the structured content to the client's protocol revision.
+fn with_structure(text: String, form: &ResultForm<'_>) -> String {
+    match form.era {
+        RequestEra::Handshake => adapted_result(&text, form.root).unwrap_or(text),
+        RequestEra::Stateless(_) => text,
+    }
 }
 
 /// Adapts a result of an upstream server to the client's protocol revision: adds `resultType` in the revision without
@@ -183,7 +193,14 @@ mod tests {
     }
 
     fn form(declared: DeclaredOutput, hint: Option<&str>, era: RequestEra) -> ResultForm<'static> {
-        ResultForm { declared, hint: hint.map(str::to_owned), era, hide: None, uris: None }
+        ResultForm {
+            declared,
+            root: OutputRoot::Undeclared,
+            hint: hint.map(str::to_owned),
+            era,
+            hide: None,
+            uris: None,
+        }
     }
 
     fn json_of(outcome: Result<ToolOutput, ToolError>, era: RequestEra) -> Value {

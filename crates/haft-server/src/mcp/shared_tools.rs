@@ -144,10 +144,12 @@ impl SharedTools {
         }
         self.changed.send_modify(|count| *count += 1);
         let mut warnings = wiring::warm_up(&self.orchestrator).await;
-        let reported = self.orchestrator.catalog().warnings();
         warnings.extend(self.definitions.warnings(&self.orchestrator));
         self.ready.send_replace(true);
         self.changed.send_modify(|count| *count += 1);
+        let of_items = self.listing().items.warnings();
+        warnings.extend(of_items.iter().cloned());
+        let reported = [self.orchestrator.catalog().warnings(), of_items].concat();
         self.report(warnings, &warn);
         let tools = Arc::downgrade(&self);
         // Keep only a weak reference: a strong one would keep the tools open while no connection uses them.
@@ -240,7 +242,7 @@ async fn report_later_changes(
         // Read the counters before the definitions are compared, so that no change in between is missed.
         let counted = change_counts(&open.orchestrator);
         let mut warnings = open.definitions.late_warnings(&open.orchestrator);
-        let of_lists = open.orchestrator.catalog().warnings();
+        let of_lists = [open.orchestrator.catalog().warnings(), open.listing().items.warnings()].concat();
         warnings.extend(of_lists.iter().filter(|warning| !reported.contains(warning)).cloned());
         reported = of_lists;
         let pause = if warnings.is_empty() { LIST_SETTLE_TIME } else { CHANGE_REPORT_PAUSE };

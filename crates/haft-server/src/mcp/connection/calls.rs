@@ -25,6 +25,7 @@ use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
 use super::upstream_login::{LOGINS_PER_REQUEST_MAX, LoginStep, login_server};
 use crate::mcp::client_log::McpLogLevel;
 use crate::mcp::era::RequestEra;
+use crate::mcp::handshake_form::OutputRoot;
 use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
 };
@@ -235,7 +236,7 @@ impl ClientConnection {
         }
         if tools.view.listed.is_description(&call) {
             let offered = tools.orchestrator.active_tools(&tools.view.selection);
-            return Ok(described(&call, &offered)
+            return Ok(described(&call, &offered, era)
                 .map_or_else(|why| failed(&why, era), |text| text_result(&text, era)));
         }
         let approval = ApprovalId::of_call(tools.place, &call.id);
@@ -408,6 +409,9 @@ impl ClientConnection {
             Some(tool) if tool.definition().output_schema.is_some() => DeclaredOutput::Structured,
             Some(_) | None => DeclaredOutput::Content,
         };
+        let root = tool
+            .as_ref()
+            .map_or(OutputRoot::Undeclared, |tool| OutputRoot::of(tool.definition().output_schema.as_ref()));
         let hint = |error| (tools.gateway.hints)(error, &result.call.name, &self.user.principal);
         let hint = result.outcome.as_ref().err().and_then(hint);
         let addresses = &tools.upstreams.addresses;
@@ -418,7 +422,7 @@ impl ClientConnection {
         let hide = |text: &str| tools.upstreams.without_addresses(text);
         let hide: Option<&dyn Fn(&str) -> String> =
             (server.is_some() || tool_is_unknown).then_some(&hide as _);
-        call_result(result, &ResultForm { declared, hint, era, hide, uris })
+        call_result(result, &ResultForm { declared, root, hint, era, hide, uris })
     }
 }
 

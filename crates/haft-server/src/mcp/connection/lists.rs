@@ -45,7 +45,7 @@ impl ClientConnection {
     ) -> Result<String, GatewayError> {
         let cursor = cursor(request)?;
         let listed = opened.shared.listing().items;
-        let page = listed.page(cursor.as_deref())?;
+        let page = listed.page(cursor.as_deref(), era)?;
         opened.set_told(&listed);
         Ok(page_json("tools", page, era))
     }
@@ -78,8 +78,8 @@ impl ClientConnection {
         let cursor = cursor(request)?;
         let upstream = self.merged(opened, list).await;
         let page = match list {
-            UpstreamList::Resources => upstream.with(stored_items(opened)).page(cursor.as_deref())?,
-            UpstreamList::Templates | UpstreamList::Prompts => upstream.page(cursor.as_deref())?,
+            UpstreamList::Resources => upstream.with(stored_items(opened)).page(cursor.as_deref(), era)?,
+            UpstreamList::Templates | UpstreamList::Prompts => upstream.page(cursor.as_deref(), era)?,
         };
         Ok(page_json(list.key(), page, era))
     }
@@ -142,7 +142,7 @@ fn stored_items(opened: &OpenedClient) -> Vec<ListedItem> {
             "description": "A tool output that was too large for the result of its call",
             "size": entry.bytes,
         });
-        ListedItem { name: uri, owner: None, json: json.to_string() }
+        ListedItem::new(uri, None, json.to_string())
     };
     outputs.entries().iter().map(item).collect()
 }
