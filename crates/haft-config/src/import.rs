@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 pub use self::docker::{ContainerEngine, EngineSocket};
 use self::variables::VariableStyle;
+use super::own_entry::{self, starts_haft};
 
 /// The largest time limit that is imported, in milliseconds (about 31 years).
 const MILLISECONDS_MAX: f64 = 1e12;
@@ -102,6 +103,14 @@ pub struct ImportedServers {
     pub servers: Vec<ImportedServer>,
     /// The servers that haft cannot use, with the reasons.
     pub skipped: Vec<(String, String)>,
+}
+
+impl ImportedServers {
+    /// Skips the servers that are haft itself. `program` is the path of the running program.
+    pub fn skip_own(&mut self, program: Option<&Path>) {
+        let own = self.servers.extract_if(.., |server| starts_haft(&server.entry, program));
+        self.skipped.extend(own.map(|server| (server.name, own_entry::REASON.to_owned())));
+    }
 }
 
 /// One server as an entry of `mcpServers`.

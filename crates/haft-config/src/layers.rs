@@ -104,7 +104,7 @@ fn sets_address(entry: &Value) -> bool {
 }
 
 /// Returns true if a key is `path` or is inside it.
-fn is_inside(key: &str, path: &str) -> bool {
+pub(super) fn is_inside(key: &str, path: &str) -> bool {
     key.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 

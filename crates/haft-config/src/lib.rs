@@ -28,6 +28,7 @@ pub mod mcp;
 mod models;
 pub mod namespace_conflict;
 mod oauth;
+mod own_entry;
 mod position;
 mod printable;
 pub mod project_instructions;
@@ -335,10 +336,26 @@ impl<'a> ConfigLoader<'a> {
         match read::read(path, &text, self.variables) {
             Ok(mut layer) => {
                 self.warnings.append(&mut layer.warnings);
+                if path.ends_with(MCP_FILE_NAME) {
+                    self.remove_own_entries(path, &mut layer);
+                }
                 self.layers.add(path, layer);
             }
             Err(errors) => self.errors.extend(errors),
         }
+    }
+
+    /// Removes haft's own entry, which is in `.mcp.json` for the programs that haft serves.
+    fn remove_own_entries(&mut self, path: &Path, layer: &mut read::ConfigLayer) {
+        let program = std::env::current_exe().ok();
+        let removed = own_entry::remove_from(layer, program.as_deref());
+        self.warnings.extend(removed.into_iter().map(|(key, at)| ConfigError {
+            file: path.to_owned(),
+            at,
+            key,
+            message: own_entry::REASON.into(),
+            hint: None,
+        }));
     }
 
     fn finish(self) -> Result<LoadedConfig, ConfigErrors> {

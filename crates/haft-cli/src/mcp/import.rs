@@ -32,7 +32,8 @@ const ANSWERS_MAX: usize = 3;
 pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, CliError> {
     let found = found(args)?;
     let config = settings::configuration(&FileArgs::default())?.resolved;
-    let mut plan = ImportPlan::of(found, |name| config.mcp_servers.contains_key(name));
+    let program = std::env::current_exe().ok();
+    let mut plan = ImportPlan::of(found, |name| config.mcp_servers.contains_key(name), program.as_deref());
     if plan.added.is_empty() {
         return Ok(McpCommandOutput::new(
             format!("{}haft found no server to add", plan.text()),
@@ -274,15 +275,18 @@ struct PlannedFile {
 }
 
 impl ImportPlan {
-    /// Decides which servers are added. Of servers with the same name, only the first one is added.
-    fn of(found: Vec<FoundFile>, is_known: impl Fn(&str) -> bool) -> Self {
+    /// Decides which servers are added. Of servers with the same name, only the first one is added. `program` is the path
+    /// of the running program, which is not added as a server of itself.
+    fn of(found: Vec<FoundFile>, is_known: impl Fn(&str) -> bool, program: Option<&Path>) -> Self {
         let mut taken: BTreeMap<String, &'static str> = BTreeMap::new();
         let mut files = Vec::new();
         for FoundFile { source, path, servers } in found {
             let mut planned = PlannedFile { source, path, added: Vec::new(), skipped: Vec::new() };
             match servers {
                 Err(reason) => planned.skipped.push(("the file".into(), reason)),
-                Ok(ImportedServers { servers, skipped }) => {
+                Ok(mut found) => {
+                    found.skip_own(program);
+                    let ImportedServers { servers, skipped } = found;
                     planned.skipped = skipped;
                     for server in servers {
                         let name = server.name.clone();
@@ -361,7 +365,8 @@ fn target(server: &ImportedServer) -> String {
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
     let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
-    let found = import::read_any(&text, path, current_directory().as_deref()).map_err(refused)?;
+    let mut found = import::read_any(&text, path, current_directory().as_deref()).map_err(refused)?;
+    found.skip_own(std::env::current_exe().ok().as_deref());
     for (name, reason) in &found.skipped {
         terminal::warn(&format!("haft ignores MCP server `{name}` of `{}`: {reason}", path.display()));
     }

@@ -199,6 +199,35 @@ fn mcp_install_adds_and_removes_the_entry_in_a_client_file() {
 }
 
 #[test]
+fn entries_that_start_haft_itself_are_neither_imported_nor_used() {
+    let tree = tree();
+    for (client, file) in [
+        ("cursor", "user/.cursor/mcp.json"),
+        ("claude", "user/.claude.json"),
+        ("codex", "user/.codex/config.toml"),
+    ] {
+        tree.haft(&["mcp", "install", client, "--", "--read-only"]).output().expect_code(0);
+        assert!(tree.exists(file), "{file}");
+    }
+    let reason = "it starts haft itself";
+    let found = tree.haft(&["mcp", "import"]).output().expect_code(0);
+    assert!(found.stdout.contains("haft found no server to add"), "{}", found.stdout);
+    assert_eq!(found.stdout.matches(reason).count(), 3, "{}", found.stdout);
+
+    let near = tree.misbehaving_server("good", &[]);
+    let own = r#""command": "haft", "args": ["mcp", "serve"]"#;
+    tree.file("ws/.mcp.json", &format!("{{\"mcpServers\": {{\"haft\": {{{own}}}, \"near\": {{{near}}}}}}}"));
+    tree.haft(&["trust", "--yes"]).output().expect_code(0);
+    let listed = tree.haft(&["tools"]).output().expect_code(0);
+    assert!(listed.stdout.contains("near__echo") && !listed.stdout.contains("haft__"), "{}", listed.stdout);
+    assert!(listed.stderr.contains(".mcp.json:1:") && listed.stderr.contains(reason), "{}", listed.stderr);
+
+    let named = tree.haft(&["tools", "--mcp-config", ".mcp.json"]).output().expect_code(0);
+    assert!(!named.stdout.contains("haft__"), "{}", named.stdout);
+    assert!(named.stderr.contains("haft ignores MCP server `haft`"), "{}", named.stderr);
+}
+
+#[test]
 fn second_install_changes_only_the_keys_of_haft() {
     let tree = tree();
     let before = "# mine\nmodel = \"m\"\n";
