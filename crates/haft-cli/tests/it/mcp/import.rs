@@ -54,6 +54,54 @@ fn imported_servers_of_other_programs_are_added_once_and_work() {
 }
 
 #[test]
+fn import_finds_the_files_of_programs_at_their_paths() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../haft-config/src/import/fixtures");
+    let check = |program: &str, (fixture, path): (&str, &str), expected: Value, skipped: &[&str]| {
+        let tree = tree();
+        let path = format!("user/{path}");
+        tree.file(&path, &std::fs::read_to_string(fixtures.join(fixture)).unwrap());
+        let added = json(&tree, &["mcp", "import", program, "--yes", "--json"], 0);
+        let found = added["found"].as_array().unwrap();
+        assert_eq!(found.len(), 1, "{added}");
+        assert_eq!(found[0]["path"], tree.path(&path).to_str().unwrap(), "{added}");
+        // Of each note, the table contains a part.
+        let servers = found[0]["servers"].as_array().unwrap();
+        let rows = expected.as_array().unwrap();
+        assert_eq!(servers.len(), rows.len(), "{added}");
+        for (server, row) in servers.iter().zip(rows) {
+            let (notes, parts) = (server["notes"].as_array().unwrap(), row[1].as_array().unwrap());
+            assert_eq!((&server["name"], notes.len()), (&row[0], parts.len()), "{added}");
+            for (note, part) in notes.iter().zip(parts) {
+                assert!(note.as_str().unwrap().contains(part.as_str().unwrap()), "{part}: {added}");
+            }
+        }
+        let left_out: Vec<&Value> =
+            found[0]["skipped"].as_array().unwrap().iter().map(|row| &row["name"]).collect();
+        assert_eq!(left_out, skipped, "{added}");
+        let written: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
+        let mut names: Vec<&String> = written["mcpServers"].as_object().unwrap().keys().collect();
+        names.sort();
+        assert_eq!(names, rows.iter().map(|row| row[0].as_str().unwrap()).collect::<Vec<_>>());
+    };
+    check(
+        "claude-desktop",
+        ("claude-desktop.json", ".config/Claude/claude_desktop_config.json"),
+        json!([["files", []], ["github", ["the unix socket of `docker`"]]]),
+        &[],
+    );
+    let path = ".codeium/windsurf/mcp_config.json";
+    check("windsurf", ("windsurf.json", path), json!([["off", []], ["remote", []]]), &[]);
+    let path = ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json";
+    check("cline", ("cline.json", path), json!([["remote", ["the key `alwaysAllow`"]]]), &[]);
+    check(
+        "opencode",
+        ("opencode.jsonc", ".config/opencode/opencode.json"),
+        json!([["local", ["the content of the file `./note.txt`"]], ["remote", []]]),
+        &["odd", "agent planner"],
+    );
+}
+
+#[test]
 fn mcp_import_can_be_limited_to_one_program_or_one_file() {
     let tree = tree();
     tree.file("user/.cursor/mcp.json", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
