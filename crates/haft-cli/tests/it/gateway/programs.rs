@@ -44,13 +44,43 @@ fn claude_code_calls_tools_through_the_gateway() {
     let (place, server) = scripted("mcp__haft__");
     let env = json!({"HAFT_HOME": place.path("home")});
     let entry = json!({"command": haft_testkit::binary(), "args": ["mcp", "serve"], "env": env});
-    let mut claude = Command::new(installed());
+    let mut claude = claude(&place, &server);
     claude.args(["-p", "--model", "sonnet", "--tools", "", "--allowedTools", "mcp__haft"]);
     claude.args(["--strict-mcp-config", "--mcp-config", &json!({"mcpServers": {"haft": entry}}).to_string()]);
-    claude.args(["--", "go"]).env("CLAUDE_CONFIG_DIR", place.path("user"));
+    claude.args(["--", "go"]);
+    check(&place, &mut claude);
+}
+
+/// Returns the real Claude Code, which uses the scripted model and does not reach the network.
+fn claude(place: &TestTree, server: &ModelServer) -> Command {
+    let mut claude = Command::new(installed());
+    claude.env("HAFT_HOME", place.path("home")).env("CLAUDE_CONFIG_DIR", place.path("user"));
     claude.env("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1").env("DISABLE_AUTOUPDATER", "1");
     claude.env("ANTHROPIC_BASE_URL", server.url()).env("ANTHROPIC_API_KEY", "sk-test-0123456789");
-    check(&place, &mut claude);
+    claude
+}
+
+/// Claude Code reads the entry that `haft mcp install` wrote, and the entry of its own command.
+#[test]
+fn claude_code_uses_its_configured_gateway() {
+    for is_installed in [true, false] {
+        let (place, server) = scripted("mcp__haft__");
+        let directory = place.path("user");
+        let program = haft_testkit::binary();
+        if is_installed {
+            let install = place.haft(&["mcp", "install", "claude"]);
+            install.env("CLAUDE_CONFIG_DIR", directory.to_str().unwrap()).output().expect_code(0);
+        } else {
+            let mut add = claude(&place, &server);
+            add.args(["mcp", "add", "haft", "--"]).arg(program).args(["mcp", "serve"]);
+            let added = add.current_dir(place.path("ws")).stdin(Stdio::null()).output().unwrap();
+            assert!(added.status.success(), "{added:?}");
+        }
+        assert!(place.text("user/.claude.json").contains("\"serve\""));
+        let mut claude = claude(&place, &server);
+        claude.args(["-p", "--model", "sonnet", "--tools", "", "--allowedTools", "mcp__haft", "--", "go"]);
+        check(&place, &mut claude);
+    }
 }
 
 /// Codex would ask its own user about tools that may change something. In this test, haft's rules decide instead.
@@ -58,16 +88,53 @@ fn claude_code_calls_tools_through_the_gateway() {
 fn codex_calls_tools_through_the_gateway() {
     let (place, server) = scripted("");
     let config = format!(
-        "model = \"m\"\nmodel_provider = \"scripted\"\napproval_policy = \"never\"\n\
-         [model_providers.scripted]\nname = \"scripted\"\nbase_url = \"{}/v1\"\n\
-         experimental_bearer_token = \"k\"\nwire_api = \"responses\"\n\
-         [mcp_servers.haft]\ndefault_tools_approval_mode = \"approve\"\ncommand = {:?}\nargs = [\"mcp\", \"serve\"]\nenv = {{ HAFT_HOME = {:?} }}\n",
-        server.url(),
+        "{}[mcp_servers.haft]\ncommand = {:?}\nargs = [\"mcp\", \"serve\"]\n{}",
+        codex_config(&server),
         haft_testkit::binary(),
-        place.path("home"),
+        codex_entry_keys(&place),
     );
     place.file("user/config.toml", &config);
+    check(&place, &mut codex(&place));
+}
+
+/// Codex reads the entry that `haft mcp install` wrote.
+#[test]
+fn codex_uses_its_configured_gateway() {
+    let (place, server) = scripted("");
+    place.file("user/config.toml", &codex_config(&server));
+    let directory = place.path("user");
+    let install = || {
+        let install = place.haft(&["mcp", "install", "codex"]);
+        install.env("CODEX_HOME", directory.to_str().unwrap()).output().expect_code(0);
+        place.text("user/config.toml")
+    };
+    // The user adds keys to the entry, and the second install keeps them.
+    let written = install();
+    place.file("user/config.toml", &format!("{}\n{}", written.trim_end(), codex_entry_keys(&place)));
+    let kept = install();
+    assert!(kept.contains("HAFT_HOME") && kept.contains("\"serve\""), "{kept}");
+    check(&place, &mut codex(&place));
+}
+
+/// Returns a configuration of Codex that uses the scripted model.
+fn codex_config(server: &ModelServer) -> String {
+    format!(
+        "model = \"m\"\nmodel_provider = \"scripted\"\napproval_policy = \"never\"\n\
+         [model_providers.scripted]\nname = \"scripted\"\nbase_url = \"{}/v1\"\n\
+         experimental_bearer_token = \"k\"\nwire_api = \"responses\"\n",
+        server.url(),
+    )
+}
+
+/// Returns keys for the entry of haft. Codex passes only a few environment variables to servers.
+fn codex_entry_keys(place: &TestTree) -> String {
+    let home = place.path("home");
+    let home = home.to_str().unwrap();
+    format!("default_tools_approval_mode = \"approve\"\nenv = {{ HAFT_HOME = {home:?} }}\n")
+}
+
+fn codex(place: &TestTree) -> Command {
     let mut codex = Command::new(tool("clients/node_modules/.bin/codex"));
     codex.args(["exec", "--skip-git-repo-check", "go"]).env("CODEX_HOME", place.path("user"));
-    check(&place, &mut codex);
+    codex
 }
