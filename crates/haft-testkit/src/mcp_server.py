@@ -86,6 +86,10 @@ SLOPPY = [
     {"inputSchema": {"type": "object", "properties": {"x": True, "y": False}}}, {"inputSchema": {"properties": []}},
     {"inputSchema": {"type": "object", "required": True}}, {"inputSchema": {"type": "object", "$schema": 7}},
     {"outputSchema": {"type": "object", "properties": {"x": True}}}, {"outputSchema": {"type": "object", "required": None}},
+    {"outputSchema": {"type": "object", "properties": {"x": {"type": "strin"}}}},
+    {"outputSchema": {"type": "object", "properties": {"x": {"$ref": "#/$defs/none"}}}},
+    {"outputSchema": {"type": "object", "properties": {"x": {"$ref": "https://example.com/x.json"}}}},
+    {"outputSchema": {"type": "object", "properties": {"x": {"minimum": "1"}}}},
 ]
 ODD = {"title": None, "description": 7, "mimeType": None, "size": -1, "icons": {}, "_meta": [],
        "annotations": {"audience": "user", "priority": 9, "lastModified": "today"}}

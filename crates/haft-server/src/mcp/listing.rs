@@ -7,6 +7,7 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use haft_core::tool::Effects;
+use haft_core::validate::Schema;
 use haft_engine::{CatalogWarning, OfferedTool};
 use serde_json::{Value, json};
 
@@ -213,11 +214,17 @@ pub(super) fn tool_json(tool: &OfferedTool) -> (ItemJson, Vec<String>) {
     if sent.as_ref() != Some(&definition.input_schema) {
         object.set("inputSchema", definition.input_schema.to_string());
     }
-    let left_out = leave_out_refused(&mut object, members::TOOL);
+    let mut left_out = leave_out_refused(&mut object, members::TOOL);
+    if object.get("outputSchema").is_some_and(|schema| !is_usable_schema(schema)) {
+        object.remove("outputSchema");
+        left_out.push("outputSchema".into());
+    }
     if object.get("description").is_none() && !definition.description.is_empty() {
         object.set("description", Value::from(definition.description.as_str()).to_string());
     }
-    if let (None, Some(schema)) = (object.get("outputSchema"), &definition.output_schema) {
+    let is_of_server = definition.raw.is_some();
+    if let (false, None, Some(schema)) = (is_of_server, object.get("outputSchema"), &definition.output_schema)
+    {
         object.set("outputSchema", schema.to_string());
     }
     let annotations = object.get("annotations").and_then(|text| serde_json::from_str(text).ok());
@@ -228,6 +235,13 @@ pub(super) fn tool_json(tool: &OfferedTool) -> (ItemJson, Vec<String>) {
         object.set("execution", execution);
     }
     (ItemJson { handshake: adapted_tool(&object), stateless: object.to_string() }, left_out)
+}
+
+/// Returns true if a schema compiles. The TypeScript SDK 1.x compiles all output schemas of a list at once, and refuses
+/// the list if one of them has an unknown type or an unresolved reference.
+fn is_usable_schema(schema: &str) -> bool {
+    let schema: Option<Value> = serde_json::from_str(schema).ok();
+    schema.is_some_and(|schema| matches!(Schema::compile(&schema), Schema::Checked(_)))
 }
 
 /// Returns the `execution` member of a tool that can run as a task; `None` if the definition stays unchanged. If the
@@ -337,5 +351,17 @@ mod tests {
             Some(json!({"readOnlyHint": false, "title": "T"})),
         );
         check(None, Effects::Idempotent, Some(json!({"readOnlyHint": false, "idempotentHint": true})));
+    }
+
+    #[test]
+    fn output_schemas_that_do_not_compile_are_not_usable() {
+        let check = |schema: Value, expected: bool| {
+            assert_eq!(is_usable_schema(&schema.to_string()), expected, "{schema}");
+        };
+        check(json!({}), true);
+        check(json!({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {}}}), true);
+        check(json!({"type": "strin"}), false);
+        check(json!({"items": {"$ref": "#/$defs/a"}}), false);
+        check(json!({"items": {"$ref": "https://example.com/a.json"}}), false);
     }
 }

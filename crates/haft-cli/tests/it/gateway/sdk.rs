@@ -62,7 +62,7 @@ fn check_over(program: &str, script: &str, era: &str, version: &str, transport: 
     assert_eq!(report["version"], version, "{report}");
     assert_eq!(report["server"], "haft", "{report}");
     let tools = report["tools"].as_array().unwrap();
-    for tool in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_00", "sloppy__odd_24"] {
+    for tool in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_00", "sloppy__odd_28"] {
         assert!(tools.contains(&json!(tool)), "{tool} {report}");
     }
     assert_eq!(report["echo"], "echo: hi", "{report}");
@@ -126,7 +126,7 @@ fn mcp_inspector_uses_tools_in_both_revisions_over_both_transports() {
             let listed = inspect(era, &["tools/list"], reached);
             let names = listed["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]);
             let names: Vec<_> = names.collect();
-            for tool in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_24"] {
+            for tool in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_28"] {
                 assert!(names.contains(&&json!(tool)), "{era} {tool} {listed}");
             }
             for (method, key, id, expected) in [
@@ -192,7 +192,7 @@ impl Era {
 async fn use_rust_sdk(era: Era, client: RunningService<RoleClient, ()>) {
     assert_eq!(client.peer_info().unwrap().protocol_version, era.version());
     let tools = client.list_all_tools().await.unwrap();
-    for name in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_24"] {
+    for name in ["bash", "up__echo", "sloppy__echo", "sloppy__odd_28"] {
         assert!(tools.iter().any(|tool| tool.name == name), "{name} {tools:?}");
     }
     let resources = client.list_all_resources().await.unwrap();
