@@ -14,7 +14,7 @@ use haft_core::internal_tools::handoff::HANDOFF;
 use haft_core::internal_tools::is_own_tool;
 use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::{ModelContext, ModelProvider};
-use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
+use haft_core::model_request::{ModelRequest, ModelTool, MustCall, ToolChoice};
 use haft_core::name::GroupName;
 use haft_core::naming::{MCP_ITEM_PREFIX, MCP_READING_PREFIX, MCP_WRITING_PREFIX, ToolIdentity};
 use haft_core::position::RunPosition;
@@ -300,19 +300,23 @@ impl PreparedAgent {
             chosen.extend(found);
         }
         Ok(match must_call {
+            // The name of a group means each of its tools.
+            None if chosen.len() > 1 => ToolChoice::Allowed { names: chosen, must_call: MustCall::Yes },
             None => chosen.pop().map_or(ToolChoice::Required, ToolChoice::Named),
             Some(must_call) => ToolChoice::Allowed { names: chosen, must_call },
         })
     }
 
     /// Returns the exposed names of the shown tools that a name in a tool choice means: `mcp:SERVER__TOOL` is a pattern
-    /// for tools of MCP servers, and any other text is one of the names of a tool.
+    /// for tools of MCP servers, and any other text is one of the names of a tool, or else the name of a group.
     fn chosen_tools(&self, name: &str, shown: &[OfferedTool]) -> Vec<String> {
         let glob = name.strip_prefix(MCP_ITEM_PREFIX).and_then(|pattern| ToolGlob::new(pattern).ok());
-        let exposed = glob.is_none().then(|| self.exposed_name(name));
-        let is_meant = |tool: &&OfferedTool| match &glob {
-            Some(glob) => tool.entry.identity().mcp_name().is_some_and(|name| glob.matches(&name)),
-            None => exposed.as_deref() == Some(tool.entry.exposed().as_str()),
+        let exposed = self.exposed_name(name);
+        let group = if self.is_a_tool(name) { None } else { GroupName::new(name).ok() };
+        let is_meant = |tool: &&OfferedTool| match (&glob, &group) {
+            (Some(glob), _) => tool.entry.identity().mcp_name().is_some_and(|name| glob.matches(&name)),
+            (None, Some(group)) => tool.governed.groups.contains(group),
+            (None, None) => tool.entry.exposed().as_str() == exposed,
         };
         shown.iter().filter(is_meant).map(|tool| tool.entry.exposed().to_string()).collect()
     }

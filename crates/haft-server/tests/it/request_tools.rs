@@ -267,6 +267,33 @@ fn tool_choice_with_the_haft_prefix_forces_a_call_of_this_tool() {
 }
 
 #[test]
+fn tool_choice_with_the_name_of_a_group_forces_a_call_of_one_of_its_tools() {
+    let check = |choice: &Value| {
+        let tools = ToolServer::start();
+        let script = Script::of([ScriptStep::call("docs__look", json!({})), ScriptStep::text("Done.")]);
+        let mut config = tools.config();
+        config["groups"] = json!({"reading": ["docs__*"]});
+        let server = TestServer::configured(script, &config, &[]);
+        let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
+        let tools = json!([{"type": "haft:reading"}, {"type": "haft:current_date"}]);
+        let body = json!({"model": "openai/m", "input": "x", "tools": tools, "tool_choice": choice});
+        let reply = post_with(&server, &key, &body);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        let response = reply.json();
+        assert_eq!((types(&response), &response["tool_choice"]), (vec!["mcp_call", "message"], choice));
+        let sent = &server.model.requests()[0].body["tool_choice"];
+        let allowed = sent["allowed_tools"]["tools"].as_array().unwrap();
+        let names: Vec<_> = allowed.iter().map(|tool| tool["function"]["name"].as_str().unwrap()).collect();
+        assert_eq!(
+            (sent["allowed_tools"]["mode"].as_str(), names),
+            (Some("required"), vec!["docs__add", "docs__look"])
+        );
+    };
+    check(&json!({"type": "haft:reading"}));
+    check(&json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "haft:reading"}]}));
+}
+
+#[test]
 fn tool_type_with_the_haft_prefix_and_an_invalid_name_is_refused() {
     let server = TestServer::configured(Script::of([]), &json!({"models": {"default": "openai/m"}}), &[]);
     let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
