@@ -49,6 +49,8 @@ pub enum OutputContent {
         /// The raw bytes of the content, not encoded as base64.
         bytes: Arc<[u8]>,
     },
+    /// A link to a resource that a client can fetch. The output does not contain the resource.
+    Link(Box<ResourceLink>),
     /// A resource that a client can fetch, with its text if the tool included it.
     Resource {
         /// The address of the resource.
@@ -71,6 +73,33 @@ pub enum OutputContent {
     FoundTools(Box<FoundTools>),
     /// Content that was moved to the output store. The model gets a handle instead.
     Stored(Box<StoredOutput>),
+}
+
+/// A link to a resource, as an MCP server describes it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ResourceLink {
+    /// The address of the resource.
+    pub uri: String,
+    /// The MIME type, if the tool gave one.
+    pub media_type: Option<String>,
+    /// The name of the resource.
+    pub name: Option<String>,
+    /// The name for people.
+    pub title: Option<String>,
+    /// The description for the model.
+    pub description: Option<String>,
+}
+
+impl ResourceLink {
+    fn as_text(&self) -> String {
+        let Self { uri, name, description, .. } = self;
+        let words: Vec<&str> = [name, description].into_iter().flatten().map(String::as_str).collect();
+        if words.is_empty() {
+            format!("[resource: {uri}]")
+        } else {
+            format!("[resource: {uri}]\n{}", words.join(": "))
+        }
+    }
 }
 
 /// The tools that a search found.
@@ -124,6 +153,7 @@ impl OutputContent {
             OutputContent::Audio { media_type, bytes } => {
                 format!("[{}]", described("audio", Some(media_type), bytes))
             }
+            OutputContent::Link(link) => link.as_text(),
             OutputContent::Resource { uri, text, .. } => match text {
                 Some(text) => format!("[resource: {uri}]\n{text}"),
                 None => format!("[resource: {uri}]"),

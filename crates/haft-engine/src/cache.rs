@@ -15,6 +15,8 @@ use std::time::Duration;
 use haft_core::cache_store::CacheStore;
 use haft_core::digest::Digest;
 use haft_core::output::ToolOutput;
+use haft_core::provider::ProviderKind;
+use haft_core::run::context::RawResults;
 use tokio::sync::{Mutex as Baton, OwnedMutexGuard};
 use tokio::time::Instant;
 
@@ -45,6 +47,37 @@ pub enum CacheUse {
     Use,
     /// The call always reaches the provider, and cached outputs stay unchanged.
     Bypass,
+}
+
+/// The form of an output that a call needs. An output that was cached without this form does not answer the call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NeededForm {
+    /// The content is enough.
+    Content,
+    /// The caller passes on the JSON text of the server.
+    ServerText,
+}
+
+impl NeededForm {
+    /// Only outputs of MCP servers have a text of the server.
+    pub(crate) fn of(kind: ProviderKind, results: RawResults) -> Self {
+        match (kind, results) {
+            (ProviderKind::Mcp, RawResults::Kept) => Self::ServerText,
+            (ProviderKind::Mcp, RawResults::Dropped)
+            | (
+                ProviderKind::Builtin | ProviderKind::Rest | ProviderKind::Agent | ProviderKind::Client,
+                RawResults::Kept | RawResults::Dropped,
+            ) => Self::Content,
+        }
+    }
+
+    /// Returns the part of a cached output that the call needs, or `None` if this part is missing.
+    fn take(self, output: ToolOutput) -> Option<ToolOutput> {
+        match self {
+            Self::Content => Some(ToolOutput { raw: None, ..output }),
+            Self::ServerText => output.raw.is_some().then_some(output),
+        }
+    }
 }
 
 /// The cached outputs and the calls in flight. Clones share both. Orchestrators of several runs may share one cache,
@@ -121,16 +154,17 @@ impl Cache {
     }
 
     /// Returns the output of an equal call, or the right to make the call. Waits while an equal call is in flight.
-    pub(crate) async fn look_up(&self, key: Digest) -> CacheLookup {
+    pub(crate) async fn look_up(&self, key: Digest, form: NeededForm) -> CacheLookup {
         // Release the lock before the output is copied.
         let cached = self.memory.lock().lru.get(&key, Instant::now());
-        if let Some(cached) = cached {
-            return CacheLookup::Hit(cached.to_output());
+        if let Some(output) = cached.and_then(|cached| form.take(cached.to_output())) {
+            return CacheLookup::Hit(output);
         }
         let (seat, baton) = self.memory.join_flight(key);
         let baton = baton.lock_owned().await;
-        match baton.as_ref().filter(|cached| cached.is_fresh(Instant::now())) {
-            Some(cached) => CacheLookup::Hit(cached.output.to_output()),
+        let cached = baton.as_ref().filter(|cached| cached.is_fresh(Instant::now()));
+        match cached.and_then(|cached| form.take(cached.output.to_output())) {
+            Some(output) => CacheLookup::Hit(output),
             None => CacheLookup::Lead(FlightLeader { baton, seat }),
         }
     }
@@ -246,5 +280,41 @@ impl Drop for FlightMember {
                 state.reuse(flight.baton);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_core::output::RawResult;
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn output_without_the_server_text_answers_only_callers_that_need_the_content() {
+        let cache = Cache::default();
+        let key = Digest::of_text("call");
+        let kept = ToolOutput::text("done");
+        let raw = RawResult(RawValue::from_string("{}".into()).unwrap().into());
+        let with_text = ToolOutput { raw: Some(raw), ..kept.clone() };
+        let minute = Duration::from_mins(1);
+        let lead = |found: CacheLookup| match found {
+            CacheLookup::Lead(lead) => lead,
+            CacheLookup::Hit(output) => panic!("{output:?}"),
+        };
+        let hit = |found: CacheLookup| match found {
+            CacheLookup::Hit(output) => output,
+            CacheLookup::Lead(_) => panic!("the cache has no output"),
+        };
+        lead(cache.look_up(key, NeededForm::Content).await).keep(&kept, minute);
+        assert_eq!(hit(cache.look_up(key, NeededForm::Content).await), kept);
+        lead(cache.look_up(key, NeededForm::ServerText).await).keep(&with_text, minute);
+        assert_eq!(hit(cache.look_up(key, NeededForm::ServerText).await), with_text);
+        assert_eq!(hit(cache.look_up(key, NeededForm::Content).await), kept, "without the text");
+        let form = |kind| NeededForm::of(kind, RawResults::Kept);
+        assert_eq!(
+            [form(ProviderKind::Mcp), form(ProviderKind::Rest)],
+            [NeededForm::ServerText, NeededForm::Content]
+        );
     }
 }

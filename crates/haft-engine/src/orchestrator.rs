@@ -21,7 +21,7 @@ use haft_core::tool::{ApprovalPolicy, Effects, ToolCall};
 use haft_core::tool_switches::ToolSwitches;
 use haft_core::validate::{SchemaDraft, ValidArguments};
 
-use crate::cache::Cache;
+use crate::cache::{Cache, NeededForm};
 use crate::call_record::CallRecord;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
@@ -408,9 +408,11 @@ impl Orchestrator {
         let queue = stage::queue_of(&tool, policy, options.concurrency, &config.queues)?;
         let deadline = Deadline::begin(&tool, policy, queue, options, config.tool_timeout_max);
         let ttl = stage::ttl(policy.cache_ttl, *effects, options.cache);
+        let form = NeededForm::of(tool.entry().identity().kind, options.context.raw_results);
         let key = key(&tool, &arguments, &options.context);
         let source = || tool.entry().source_digest(&arguments);
-        let outcome = match stage::cache(record, &config.cache, ttl, (key, source), &deadline).await? {
+        let outcome = match stage::cache(record, &config.cache, (ttl, form), (key, source), &deadline).await?
+        {
             CacheStageResult::Hit(output) => stage::check_output(record, &tool, Ok(output), checking),
             CacheStageResult::Miss(keeper) => {
                 let priority = policy.priority.unwrap_or(options.priority);

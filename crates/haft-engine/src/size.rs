@@ -31,6 +31,7 @@ fn piece_bytes(content: &OutputContent) -> usize {
         OutputContent::Image { bytes, .. }
         | OutputContent::Audio { bytes, .. }
         | OutputContent::Binary { bytes, .. } => bytes.len(),
+        OutputContent::Link(_) => content.as_text().len(),
         OutputContent::Resource { text, .. } => text.as_ref().map_or(0, String::len),
         // For a stored output only its description is counted, because only the description goes to the model.
         OutputContent::Stored(stored) => stored.notice().len(),

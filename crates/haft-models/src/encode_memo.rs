@@ -220,6 +220,7 @@ fn part_bytes(part: &MessagePart) -> usize {
                 OutputContent::FoundTools(found) => found.text.len(),
                 OutputContent::Image { .. }
                 | OutputContent::Audio { .. }
+                | OutputContent::Link(_)
                 | OutputContent::Resource { .. }
                 | OutputContent::Binary { .. }
                 | OutputContent::Stored(_) => 0,

@@ -58,6 +58,7 @@ pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
         OutputContent::Image { media_type, bytes } => Some((media_type.as_str(), &**bytes)),
         OutputContent::Text(_)
         | OutputContent::Audio { .. }
+        | OutputContent::Link(_)
         | OutputContent::Resource { .. }
         | OutputContent::Binary { .. }
         | OutputContent::FoundTools(_)

@@ -171,6 +171,7 @@ fn shown(piece: &OutputContent) -> Option<MessagePart> {
         }
         OutputContent::Text(_)
         | OutputContent::Audio { .. }
+        | OutputContent::Link(_)
         | OutputContent::Resource { .. }
         | OutputContent::Binary { .. }
         | OutputContent::FoundTools(_)

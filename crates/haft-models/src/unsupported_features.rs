@@ -151,6 +151,7 @@ impl FeatureSet {
             OutputContent::Image { .. } => self.insert(RequestFeature::ReplyImage),
             OutputContent::Audio { .. } => self.insert(RequestFeature::ReplyAudio),
             OutputContent::Text(_)
+            | OutputContent::Link(_)
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
             | OutputContent::FoundTools(_)

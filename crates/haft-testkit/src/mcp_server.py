@@ -69,6 +69,12 @@ def offered(request, method, params):
         return reply(request, {"content": [{"type": "text", "text": "broken"}, image, link], "isError": True, "vendor": 6})
     if params.get("arguments", {}).get("text") == "exit":
         os._exit(3)
+    if params.get("arguments", {}).get("text") == "blob":
+        font = {"uri": "note://font", "mimeType": "font/ttf", "blob": "AAAA", "vendor": 8}
+        return reply(request, {"content": [link, {"type": "resource", "resource": font}], "vendor": 7})
+    if params.get("arguments", {}).get("text") == "long":
+        described = {**link, "title": "First", "description": "the first note", "mimeType": "text/plain"}
+        return reply(request, {"content": [{"type": "text", "text": "word " * 2000}, described, inside]})
     noted = "mind the step" + params.get("arguments", {}).get("text", "")
     send({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "warning", "data": noted}})
     reply(request, {"content": [link, inside], "structuredContent": {"a": 1.0}, "_meta": {"v": 1}})

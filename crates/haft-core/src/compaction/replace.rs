@@ -152,6 +152,10 @@ fn is_movable(piece: &OutputContent) -> bool {
         // summary replaces its turn.
         | OutputContent::FoundTools(_) => false,
         OutputContent::Text(text) => !is_stored(text),
+        OutputContent::Link(link) => {
+            let is_described = link.name.is_some() || link.description.is_some();
+            is_described && !is_stored(&piece.as_text())
+        }
         OutputContent::Resource { text: Some(_), .. }
         | OutputContent::Binary { .. }
         | OutputContent::Stored(_) => !is_stored(&piece.as_text()),
@@ -213,7 +217,8 @@ fn preview(piece: &OutputContent) -> Option<(String, String)> {
     let text = match piece {
         OutputContent::Text(text) => text.clone(),
         OutputContent::Stored(_) => piece.as_text(),
-        OutputContent::Resource { .. }
+        OutputContent::Link(_)
+        | OutputContent::Resource { .. }
         | OutputContent::Image { .. }
         | OutputContent::Audio { .. }
         | OutputContent::FoundTools(_)

@@ -50,7 +50,8 @@ impl VisibleContent {
         match piece {
             OutputContent::Image { .. } | OutputContent::Audio { .. } => self.add_media(),
             OutputContent::Text(text) => self.add_text(text),
-            OutputContent::Resource { .. }
+            OutputContent::Link(_)
+            | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
             | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => {

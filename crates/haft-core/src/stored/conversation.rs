@@ -10,7 +10,7 @@ use crate::conversation::{
     Annotation, Media, MediaSource, Message, MessagePart, ModelApiFormat, PartBody, Role, ToolReply,
     UrlCitation, WireIdentity,
 };
-use crate::output::{FoundTools, OutputContent};
+use crate::output::{FoundTools, OutputContent, ResourceLink};
 use crate::tool::{CallId, ToolCall};
 
 /// The stored form of [`Message`].
@@ -131,6 +131,18 @@ pub(super) enum StoredContent {
         uri: String,
         media_type: Option<String>,
         text: Option<String>,
+    },
+    /// A link. Versions before it existed stored links as resources whose text is the description.
+    Link {
+        uri: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        media_type: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        name: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        title: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
     },
     /// Binary content. It is stored only in outputs; a reply holds a description of it as text.
     Binary {
@@ -324,6 +336,10 @@ impl StoredContent {
             OutputContent::Audio { media_type, bytes } => {
                 Self::Audio { media_type: media_type.clone(), base64: STANDARD.encode(bytes) }
             }
+            OutputContent::Link(link) => {
+                let ResourceLink { uri, media_type, name, title, description } = ResourceLink::clone(link);
+                Self::Link { uri, media_type, name, title, description }
+            }
             OutputContent::Resource { uri, media_type, text } => {
                 Self::Resource { uri: uri.clone(), media_type: media_type.clone(), text: text.clone() }
             }
@@ -341,6 +357,7 @@ impl StoredContent {
             | OutputContent::Image { .. }
             | OutputContent::Audio { .. }
             | OutputContent::FoundTools(_)
+            | OutputContent::Link(_)
             | OutputContent::Resource { .. } => Some(Self::of(content)),
             OutputContent::Binary { uri, media_type, bytes } => {
                 let base64 = STANDARD.encode(bytes);
@@ -358,6 +375,9 @@ impl StoredContent {
             }
             Self::Audio { media_type, base64 } => {
                 OutputContent::Audio { media_type, bytes: bytes(&base64)?.into() }
+            }
+            Self::Link { uri, media_type, name, title, description } => {
+                OutputContent::Link(Box::new(ResourceLink { uri, media_type, name, title, description }))
             }
             Self::Resource { uri, media_type, text } => OutputContent::Resource { uri, media_type, text },
             Self::Binary { uri, media_type, base64 } => {

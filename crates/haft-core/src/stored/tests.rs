@@ -177,7 +177,7 @@ fn every_stored_model_error_round_trips() {
 
 #[test]
 fn every_output_round_trips_except_one_with_a_handle() {
-    use crate::output::{OutputContent, ToolOutput};
+    use crate::output::{OutputContent, RawResult, ResourceLink, ToolOutput};
     use crate::output_store::{Handle, OutputPreview, StoreEntry, StoreReason, StoredOutput};
 
     let bytes: Arc<[u8]> = [0, 159, 255][..].into();
@@ -188,15 +188,30 @@ fn every_output_round_trips_except_one_with_a_handle() {
         OutputContent::Audio { media_type: "audio/wav".into(), bytes: media().1 },
         OutputContent::Resource { uri: "a:b".into(), media_type: media().0, text: Some("t".into()) },
         OutputContent::Resource { uri: "a:b".into(), media_type: None, text: None },
+        OutputContent::Link(Box::new(ResourceLink { uri: "a:b".into(), ..ResourceLink::default() })),
+        OutputContent::Link(Box::new(ResourceLink {
+            uri: "a:b".into(),
+            media_type: media().0,
+            name: Some("n".into()),
+            title: Some("t".into()),
+            description: Some("d".into()),
+        })),
         OutputContent::Binary { uri: Some("a:b".into()), media_type: media().0, bytes: media().1 },
         OutputContent::Binary { uri: None, media_type: None, bytes: media().1 },
     ];
     let structured = Some(json!({"z": [1, -2, u64::MAX, 0.5, null, true], "a": {"b": "c"}}));
-    for output in [ToolOutput::default(), ToolOutput { content, structured, raw: None }] {
+    // The text of a server is restored byte for byte.
+    let sent = serde_json::value::RawValue::from_string(r#"{ "v": 1.0, "a": "\u00e9" }"#.into()).unwrap();
+    let raw = Some(RawResult(sent.into()));
+    for output in [ToolOutput::default(), ToolOutput { content, structured, raw }] {
         let text = serde_json::to_string(&StoredToolOutput::of(&output).unwrap()).unwrap();
         let back: StoredToolOutput = serde_json::from_str(&text).unwrap();
         assert_eq!(back.into_output().unwrap(), output);
     }
+    let older = r#"{"content":[{"resource":{"uri":"a:b","media_type":null,"text":"n: d"}}]}"#;
+    let older: StoredToolOutput = serde_json::from_str(older).unwrap();
+    let link = OutputContent::Resource { uri: "a:b".into(), media_type: None, text: Some("n: d".into()) };
+    assert_eq!(older.into_output().unwrap(), ToolOutput { content: vec![link], ..ToolOutput::default() });
     let name = "0a1b2c3d-0000-4000-8000-000000000000";
     let stored = StoreEntry { handle: Handle::new(name, name).unwrap(), bytes: 1, lines: 1, complete: true };
     let glimpse =

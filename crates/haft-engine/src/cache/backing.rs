@@ -13,6 +13,8 @@ use haft_core::output::ToolOutput;
 use haft_core::stored::StoredToolOutput;
 use tokio::time::{Instant, timeout};
 
+use super::NeededForm;
+
 /// The maximum time to wait for the store, for each read and write. A local disk answers within milliseconds; a network
 /// disk that hangs must not use up the call's time.
 const STORE_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -63,9 +65,9 @@ impl StoreSlot {
     /// Returns the stored output and the time until it expires, or the right to make the call for all processes. Waits
     /// while another process makes the call. `time_left` is the call's remaining time; a part of it stays reserved for
     /// the call itself.
-    pub(crate) async fn look_up(&self, time_left: Duration) -> StoreLookup {
+    pub(crate) async fn look_up(&self, form: NeededForm, time_left: Duration) -> StoreLookup {
         let began = Instant::now();
-        match self.read(time_left).await {
+        match self.read(form, time_left).await {
             Ok(Some(hit)) => return StoreLookup::Hit(hit),
             Ok(None) => {}
             // A store that fails must not use more of the call's time.
@@ -76,17 +78,18 @@ impl StoreSlot {
             return StoreLookup::Lead(CacheLease::shared());
         };
         // The process that held the lease may have stored the output.
-        match self.read(time_left.saturating_sub(began.elapsed())).await {
+        match self.read(form, time_left.saturating_sub(began.elapsed())).await {
             Ok(Some(hit)) => StoreLookup::Hit(hit),
             Ok(None) | Err(StoreDown) => StoreLookup::Lead(lease),
         }
     }
 
-    async fn read(&self, time_left: Duration) -> Result<Option<StoreHit>, StoreDown> {
+    async fn read(&self, form: NeededForm, time_left: Duration) -> Result<Option<StoreHit>, StoreDown> {
         let wait = STORE_WAIT_MAX.min(time_left / READ_PARTS);
         let read = timeout(wait, self.store.get(self.key.clone())).await;
         let entry = read.map_err(|_| StoreDown)?.map_err(|_| StoreDown)?;
-        Ok(entry.and_then(|entry| self.fresh(entry)))
+        let hit = entry.and_then(|entry| self.fresh(entry));
+        Ok(hit.and_then(|(output, left)| Some((form.take(output)?, left))))
     }
 
     fn fresh(&self, entry: CacheEntry) -> Option<StoreHit> {

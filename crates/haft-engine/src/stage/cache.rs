@@ -10,7 +10,7 @@ use haft_core::result::ToolError;
 use haft_core::tool::Effects;
 use serde_json::Value;
 
-use crate::cache::{Cache, CacheLookup, CacheUse, FlightLeader, StoreLookup, StoreSlot};
+use crate::cache::{Cache, CacheLookup, CacheUse, FlightLeader, NeededForm, StoreLookup, StoreSlot};
 use crate::call_record::CallRecord;
 use crate::stage::Deadline;
 
@@ -67,13 +67,13 @@ pub(crate) fn ttl(policy: Option<Duration>, effects: Effects, wish: CacheUse) ->
 pub(crate) async fn cache(
     record: &mut CallRecord,
     cache: &Cache,
-    ttl: Option<Duration>,
+    (ttl, form): (Option<Duration>, NeededForm),
     (key, source): (CallKey<'_>, impl FnOnce() -> Option<Digest>),
     deadline: &Deadline<'_>,
 ) -> Result<CacheStageResult, ToolError> {
     let Some(ttl) = ttl else { return Ok(CacheStageResult::Miss(CacheWriter(None))) };
     let call = key.digest();
-    let lead = match deadline.wait(cache.look_up(call), "waiting for an identical call").await? {
+    let lead = match deadline.wait(cache.look_up(call, form), "waiting for an identical call").await? {
         CacheLookup::Hit(output) => return Ok(hit(record, output)),
         CacheLookup::Lead(lead) => lead,
     };
@@ -82,7 +82,7 @@ pub(crate) async fn cache(
         let call = CacheableCall { lead, ttl, slot: None };
         return Ok(CacheStageResult::Miss(CacheWriter(Some(call))));
     };
-    match Box::pin(slot.look_up(deadline.left())).await {
+    match Box::pin(slot.look_up(form, deadline.left())).await {
         StoreLookup::Hit((output, left)) => {
             lead.keep(&output, left);
             Ok(hit(record, output))

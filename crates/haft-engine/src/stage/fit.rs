@@ -1,5 +1,6 @@
 //! Fit: truncates an output to its limit, or moves it to the output store.
 
+mod links;
 mod offload;
 mod token_budget;
 mod truncate;
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::call_record::CallRecord;
 use crate::size::json_bytes;
+use links::LinkRoom;
 use offload::OutputOffload;
 pub use token_budget::ANSWER_TOKENS_MIN;
 pub(crate) use token_budget::{reserve, settle};
@@ -83,7 +85,7 @@ fn store_or_truncate(
         return cut(record, output, bytes_max);
     }
     match (OutputOffload { record, means }).text(&output, StoreReason::SizeCap) {
-        Some(stored) => offload::replace_text_with_handle(stored, output.content),
+        Some(stored) => offload::replace_text_with_handle(stored, output.content, LinkRoom::of(bytes_max)),
         None => cut(record, output, bytes_max),
     }
 }

@@ -359,6 +359,7 @@ fn write_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
             }),
             OutputContent::Text(_)
             | OutputContent::Audio { .. }
+            | OutputContent::Link(_)
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
             | OutputContent::FoundTools(_)

@@ -53,7 +53,8 @@ fn content(content: &OutputContent) -> Value {
         OutputContent::Text(text) => json!({ "text": scrub(text) }),
         OutputContent::Image { bytes, .. } => json!({ "image": Digest::of_bytes(bytes).to_string() }),
         OutputContent::Audio { bytes, .. } => json!({ "audio": Digest::of_bytes(bytes).to_string() }),
-        OutputContent::Resource { .. }
+        OutputContent::Link(_)
+        | OutputContent::Resource { .. }
         | OutputContent::Binary { .. }
         | OutputContent::FoundTools(_)
         | OutputContent::Stored(_) => {

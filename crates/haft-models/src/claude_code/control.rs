@@ -285,6 +285,7 @@ fn mcp_content(content: &OutputContent) -> Value {
         }
         OutputContent::Text(_)
         | OutputContent::Audio { .. }
+        | OutputContent::Link(_)
         | OutputContent::Resource { .. }
         | OutputContent::Binary { .. }
         | OutputContent::FoundTools(_)

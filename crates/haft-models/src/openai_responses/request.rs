@@ -431,6 +431,7 @@ fn write_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
             }
             OutputContent::Text(_)
             | OutputContent::Audio { .. }
+            | OutputContent::Link(_)
             | OutputContent::Resource { .. }
             | OutputContent::Binary { .. }
             | OutputContent::FoundTools(_)

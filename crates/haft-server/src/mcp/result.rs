@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use haft_core::output::{OutputContent, RawResult, ToolOutput};
+use haft_core::output::{OutputContent, RawResult, ResourceLink, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use serde_json::{Map, Value, json};
 
@@ -78,7 +78,7 @@ fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
     if let Some(raw) = &output.raw {
         return raw_json(raw, form);
     }
-    let content: Vec<Value> = output.content.iter().map(piece).collect();
+    let content: Vec<Value> = output.content.iter().map(|content| piece(content, form.uris)).collect();
     let mut result = json!({ "content": content });
     match &output.structured {
         Some(structured) => result["structuredContent"] = structured.clone(),
@@ -133,7 +133,9 @@ fn text_piece(text: &str) -> Value {
     json!({ "type": "text", "text": text })
 }
 
-fn piece(content: &OutputContent) -> Value {
+/// Formats one content block, for an output without the JSON of its server.
+fn piece(content: &OutputContent, uris: Option<&UriMap<'_>>) -> Value {
+    let shown = |uri: &str| uris.map_or_else(|| uri.to_owned(), |uris| uris(uri));
     match content {
         OutputContent::Text(text) => text_piece(text),
         OutputContent::Image { media_type, bytes } => {
@@ -142,21 +144,34 @@ fn piece(content: &OutputContent) -> Value {
         OutputContent::Audio { media_type, bytes } => {
             json!({ "type": "audio", "mimeType": media_type, "data": BASE64_STANDARD.encode(bytes) })
         }
+        OutputContent::Link(link) => link_piece(link, shown(&link.uri)),
         OutputContent::Resource { uri, media_type, text: Some(text) } => {
-            json!({ "type": "resource", "resource": resource(uri, media_type.as_deref(), "text", text) })
+            json!({ "type": "resource", "resource": resource(&shown(uri), media_type.as_deref(), "text", text) })
         }
         OutputContent::Resource { uri, media_type, text: None } => {
-            let mut link = resource(uri, media_type.as_deref(), "name", uri);
+            let mut link = resource(&shown(uri), media_type.as_deref(), "name", uri);
             link.insert("type".into(), "resource_link".into());
             Value::Object(link)
         }
         OutputContent::Binary { uri, media_type, bytes } => {
-            let uri = uri.as_deref().unwrap_or("haft:binary");
+            let uri = uri.as_deref().map_or_else(|| "haft:binary".to_owned(), shown);
             let blob = BASE64_STANDARD.encode(bytes);
-            json!({ "type": "resource", "resource": resource(uri, media_type.as_deref(), "blob", &blob) })
+            json!({ "type": "resource", "resource": resource(&uri, media_type.as_deref(), "blob", &blob) })
         }
         OutputContent::FoundTools(_) | OutputContent::Stored(_) => text_piece(&content.as_text()),
     }
+}
+
+fn link_piece(link: &ResourceLink, uri: String) -> Value {
+    let ResourceLink { uri: own, media_type, name, title, description } = link;
+    // Each link must have a name.
+    let mut piece = json!({ "type": "resource_link", "uri": uri, "name": name.as_ref().unwrap_or(own) });
+    for (key, value) in [("title", title), ("description", description), ("mimeType", media_type)] {
+        if let Some(value) = value {
+            piece[key] = value.as_str().into();
+        }
+    }
+    piece
 }
 
 fn resource(uri: &str, media_type: Option<&str>, key: &str, value: &str) -> Map<String, Value> {
@@ -231,10 +246,36 @@ mod tests {
             },
             json!({"type": "resource", "resource": {"uri": "a:b", "mimeType": "text/x", "text": "t"}}),
         );
+        let link = ResourceLink {
+            uri: "a:b".into(),
+            media_type: Some("text/x".into()),
+            description: Some("d".into()),
+            ..ResourceLink::default()
+        };
+        check(
+            OutputContent::Link(Box::new(link)),
+            json!({"type": "resource_link", "uri": "a:b", "name": "a:b", "description": "d", "mimeType": "text/x"}),
+        );
         check(
             OutputContent::Binary { uri: None, media_type: None, bytes: [0, 0, 0].into() },
             json!({"type": "resource", "resource": {"uri": "haft:binary", "blob": "AAAA"}}),
         );
+    }
+
+    #[test]
+    fn uris_are_converted_also_without_the_json_of_the_server() {
+        let bytes: std::sync::Arc<[u8]> = [0, 0, 0].into();
+        let content = vec![
+            OutputContent::Link(Box::new(ResourceLink { uri: "a:b".into(), ..ResourceLink::default() })),
+            OutputContent::Resource { uri: "a:b".into(), media_type: None, text: None },
+            OutputContent::Resource { uri: "a:b".into(), media_type: None, text: Some("t".into()) },
+            OutputContent::Binary { uri: Some("a:b".into()), media_type: None, bytes },
+        ];
+        let output = ToolOutput { content, ..ToolOutput::default() };
+        let legacy = form(DeclaredOutput::Content, None, RequestEra::Handshake);
+        let mapped = ResultForm { uris: Some(&|uri: &str| format!("haft:up/{uri}")), ..legacy };
+        let sent = call_result(&result(Ok(output)), &mapped).unwrap();
+        assert_eq!(sent.matches(r#""uri":"haft:up/a:b""#).count(), 4, "{sent}");
     }
 
     #[test]

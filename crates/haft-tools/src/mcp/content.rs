@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use haft_core::output::{OutputContent, ToolOutput};
+use haft_core::output::{OutputContent, ResourceLink, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind};
 use serde::Deserialize;
 use serde_json::Value;
@@ -122,6 +122,7 @@ struct McpContentBlock {
     mime_type: Option<String>,
     uri: Option<String>,
     name: Option<String>,
+    title: Option<String>,
     description: Option<String>,
     resource: Option<McpResource>,
 }
@@ -168,12 +169,13 @@ fn binary(part: McpContentBlock, make: fn(String, std::sync::Arc<[u8]>) -> Outpu
 
 /// Converts a link without following it.
 fn linked(part: McpContentBlock) -> OutputContent {
-    let description = [part.name, part.description].into_iter().flatten().collect::<Vec<_>>().join(": ");
-    OutputContent::Resource {
+    OutputContent::Link(Box::new(ResourceLink {
         uri: part.uri.unwrap_or_default(),
         media_type: part.mime_type,
-        text: (!description.is_empty()).then_some(description),
-    }
+        name: part.name,
+        title: part.title,
+        description: part.description,
+    }))
 }
 
 fn embedded(resource: McpResource) -> OutputContent {

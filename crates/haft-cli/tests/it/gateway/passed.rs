@@ -124,6 +124,69 @@ fn tool_results_keep_images_links_structured_content_and_unknown_members() {
 }
 
 #[test]
+fn result_with_a_small_blob_is_passed_unchanged() {
+    let place = offering(&["up"], "");
+    for mut client in clients(&place, &json!({})) {
+        let called = client.call("up__echo", json!({"text": "blob"}));
+        assert_eq!(called["vendor"], 7, "{called}");
+        assert_eq!(called["content"][0]["uri"], "haft:up/note://1");
+        let font = json!({"uri": "haft:up/note://font", "mimeType": "font/ttf", "blob": "AAAA", "vendor": 8});
+        assert_eq!(called["content"][1], json!({"type": "resource", "resource": font}));
+    }
+}
+
+#[test]
+fn links_of_a_shortened_result_stay_links_that_can_be_read() {
+    for policy in ["", r#", "tools": {"up__echo": {"output": "truncate"}}"#] {
+        let place = offering(&["up"], &format!(r#", "toolResponseMaxBytes": 2000{policy}"#));
+        for mut client in clients(&place, &json!({})) {
+            let called = client.call("up__echo", json!({"text": "long"}));
+            let content = called["content"].as_array().unwrap();
+            assert!(text(&called).len() < 3000, "{called}");
+            let link = content.iter().find(|block| block["type"] == "resource_link");
+            let link = link.unwrap_or_else(|| panic!("{called}"));
+            let expected = json!({
+                "type": "resource_link", "uri": "haft:up/note://1", "name": "one", "title": "First",
+                "description": "the first note", "mimeType": "text/plain",
+            });
+            assert_eq!(*link, expected);
+            let read = client.ask("resources/read", json!({"uri": link["uri"]}));
+            assert_eq!(read["contents"][0]["text"], "read note://1");
+        }
+    }
+}
+
+#[test]
+fn cached_results_are_as_complete_as_fresh_ones() {
+    let place = place();
+    let entry = place.misbehaving_server("offers", &[]);
+    let server = format!(r#"{{{entry}, "effects": {{"*": "read-only"}}, "toolsCache": {{"echo": "1h"}}}}"#);
+    place.file("home/haft.json", &format!(r#"{{"mcpServers": {{"up": {server}}}}}"#));
+    // `haft call` needs only the content, so its cached output does not answer the gateway's first call.
+    place.haft(&["call", "up__echo", r#"{"text": "blob"}"#]).output().expect_code(0);
+    let fresh: Vec<Value> = clients(&place, &json!({}))
+        .into_iter()
+        .map(|mut client| {
+            let called = client.call("up__echo", json!({"text": "blob"}));
+            assert_eq!(called["content"][1]["resource"]["vendor"], 8, "{called}");
+            assert_eq!(client.call("up__echo", json!({"text": "blob"})), called);
+            assert_eq!(client.end(), 0);
+            called
+        })
+        .collect();
+    let [mut handshake, mut stateless] = clients(&place, &json!({}));
+    let cached =
+        [&mut handshake, &mut stateless].map(|client| client.call("up__echo", json!({"text": "blob"})));
+    assert_eq!(cached, fresh[..]);
+    let journal = std::fs::read_to_string(place.path("home/data/gateway-calls.jsonl")).unwrap();
+    assert_eq!(journal.matches("\"begun\"").count(), 1, "one call reached the server: {journal}");
+    // The stored output also answers callers that need only the content.
+    let called = place.haft(&["call", "--json", "up__echo", r#"{"text": "blob"}"#]).output().expect_code(0);
+    let called: Value = serde_json::from_str(&called.stdout).unwrap();
+    assert_eq!(called["notes"]["cache"], "hit", "{called}");
+}
+
+#[test]
 fn resource_updates_and_log_messages_reach_the_client() {
     let place = offering(&["up"], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));

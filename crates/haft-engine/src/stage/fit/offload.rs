@@ -11,11 +11,12 @@ use haft_core::tokens::Tokens;
 use serde_json::{Value, json};
 
 use super::FitResources;
+use super::links::LinkRoom;
 use super::truncate::PIECES_MAX;
 use crate::call_record::CallRecord;
 use crate::size::json_bytes;
 
-/// The maximum size of all images and audio in an output, in bytes. Common model providers reject more.
+/// The maximum size of all images, audio and binary data in an output, in bytes. Common model providers reject more.
 pub(super) const MEDIA_BYTES_MAX: usize = 5 * 1024 * 1024;
 
 /// The maximum number of parts of one output that get their own handle. Further parts are only described.
@@ -73,6 +74,7 @@ impl OutputOffload<'_> {
     fn piece(&mut self, content: OutputContent, room: &mut MediaRoom, reason: StoreReason) -> OutputContent {
         let (what, media_type, bytes, reason) = match &content {
             OutputContent::Text(_)
+            | OutputContent::Link(_)
             | OutputContent::Resource { .. }
             | OutputContent::FoundTools(_)
             | OutputContent::Stored(_) => {
@@ -142,23 +144,38 @@ fn omission_reason(reason: StoreReason) -> String {
     }
 }
 
-/// Returns an output in which a handle replaces the stored text. Other content stays.
-pub(super) fn replace_text_with_handle(stored: StoredOutput, content: Vec<OutputContent>) -> ToolOutput {
-    let rest = content.into_iter().filter(|content| !is_text(content));
+/// Returns an output in which a handle replaces the stored text. Other content stays, and so do the links that `links`
+/// keeps, because a client can follow only links, and not their text in the store.
+pub(super) fn replace_text_with_handle(
+    stored: StoredOutput,
+    content: Vec<OutputContent>,
+    mut links: LinkRoom,
+) -> ToolOutput {
+    let rest = content.into_iter().filter(|content| !is_text(content) || links.keeps(content));
     let content = std::iter::once(OutputContent::Stored(Box::new(stored))).chain(rest).collect();
     ToolOutput { content, ..ToolOutput::default() }
 }
 
 /// Returns true if an output stays unchanged under a limit in bytes or characters. Only then does the server's JSON
-/// still describe the output.
+/// still describe the output. Bytes that no model can read stay only if the caller gets the server's JSON.
 pub(super) fn fits_unchanged(output: &ToolOutput, max: usize) -> bool {
-    let in_store =
-        |content: &OutputContent| matches!(content, OutputContent::Binary { .. } | OutputContent::Stored(_));
-    let media = |content: &OutputContent| match content {
-        OutputContent::Image { bytes, .. } | OutputContent::Audio { bytes, .. } => bytes.len(),
+    let in_store = |content: &OutputContent| match content {
+        OutputContent::Stored(_) => true,
+        OutputContent::Binary { .. } => output.raw.is_none(),
         OutputContent::Text(_)
+        | OutputContent::Image { .. }
+        | OutputContent::Audio { .. }
+        | OutputContent::Link(_)
         | OutputContent::Resource { .. }
-        | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_) => false,
+    };
+    let media = |content: &OutputContent| match content {
+        OutputContent::Image { bytes, .. }
+        | OutputContent::Audio { bytes, .. }
+        | OutputContent::Binary { bytes, .. } => bytes.len(),
+        OutputContent::Text(_)
+        | OutputContent::Link(_)
+        | OutputContent::Resource { .. }
         | OutputContent::FoundTools(_)
         | OutputContent::Stored(_) => 0,
     };
@@ -174,7 +191,9 @@ pub(super) fn text_bytes(content: &[OutputContent]) -> usize {
     let bytes = |content: &OutputContent| match content {
         OutputContent::Text(text) => text.len(),
         OutputContent::FoundTools(found) => found.text.len(),
-        OutputContent::Resource { .. } | OutputContent::Binary { .. } => content.as_text().len(),
+        OutputContent::Link(_) | OutputContent::Resource { .. } | OutputContent::Binary { .. } => {
+            content.as_text().len()
+        }
         OutputContent::Image { .. } | OutputContent::Audio { .. } | OutputContent::Stored(_) => 0,
     };
     content.iter().map(bytes).sum()
@@ -193,6 +212,7 @@ pub(super) fn text_of(content: &[OutputContent]) -> Cow<'_, str> {
 fn is_text(content: &OutputContent) -> bool {
     match content {
         OutputContent::Text(_)
+        | OutputContent::Link(_)
         | OutputContent::Resource { .. }
         | OutputContent::FoundTools(_)
         | OutputContent::Binary { .. } => true,

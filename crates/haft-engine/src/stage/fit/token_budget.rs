@@ -9,6 +9,7 @@ use haft_core::result::{ToolError, ToolErrorKind};
 use haft_core::tokens::tokens_of;
 use haft_core::tool::OutputPolicy;
 
+use super::links::LinkRoom;
 use super::offload::{OutputOffload, replace_text_with_handle, text_of};
 use super::truncate::cut_content;
 use super::{FitResources, map_output_or_error};
@@ -79,7 +80,7 @@ fn smaller(
         OutputPolicy::Pass | OutputPolicy::Store { .. } => keeping.text(&output, shortage.reason()),
     };
     let output = match stored {
-        Some(stored) => replace_text_with_handle(stored, output.content),
+        Some(stored) => replace_text_with_handle(stored, output.content, LinkRoom::none()),
         None => output,
     };
     longest_preview(&output, reserved, means).unwrap_or_else(|| cut_to_fit(&output, reserved, means))
@@ -102,6 +103,7 @@ fn longest_preview(
             OutputContent::Text(_)
             | OutputContent::Image { .. }
             | OutputContent::Audio { .. }
+            | OutputContent::Link(_)
             | OutputContent::Resource { .. }
             | OutputContent::FoundTools(_)
             | OutputContent::Binary { .. } => None,

@@ -4,16 +4,34 @@ use haft_core::output::OutputContent;
 use haft_core::shorten::shorten;
 use haft_core::text::truncation_notice;
 
+use super::links::LinkRoom;
+
 /// The maximum number of content parts in an output. Further parts are dropped.
 pub(super) const PIECES_MAX: usize = 1_000;
 
 /// Truncates text to `chars_max` characters, counted over all parts. A single text keeps its beginning and its end.
 /// Among several texts, the one that exceeds the limit is cut at the limit and gets the notice; later texts are
-/// dropped, so that the result is a prefix without gaps.
+/// dropped, so that the result is a prefix without gaps. Links are kept whole, up to half of the limit.
 pub(super) fn cut_content(content: Vec<OutputContent>, chars_max: usize) -> Vec<OutputContent> {
-    let chars_total = content.iter().map(chars).sum();
+    if content.iter().map(chars).sum::<usize>() <= chars_max {
+        return content.into_iter().take(PIECES_MAX).collect();
+    }
+    let content = with_other_links_as_text(content, LinkRoom::of(chars_max));
+    let (links, texts): (Vec<_>, Vec<_>) =
+        content.iter().partition(|content| matches!(content, OutputContent::Link(_)));
+    let chars_max = chars_max - links.into_iter().map(chars).sum::<usize>();
+    let chars_total = texts.into_iter().map(chars).sum();
     let mut cutter = TextTruncator { room: Some(chars_max), chars_total, chars_max };
     content.into_iter().filter_map(|content| cutter.cut(content)).take(PIECES_MAX).collect()
+}
+
+/// Returns the content in which each link that does not fit is a text.
+fn with_other_links_as_text(content: Vec<OutputContent>, mut room: LinkRoom) -> Vec<OutputContent> {
+    let converted = |content: OutputContent| match content {
+        OutputContent::Link(_) if !room.keeps(&content) => OutputContent::Text(content.as_text()),
+        content => content,
+    };
+    content.into_iter().map(converted).collect()
 }
 
 /// Truncates the parts of an output one after the other. `room` is the number of characters that are left; it is
@@ -40,7 +58,8 @@ impl TextTruncator {
                 let whole = text == found.text;
                 Some(if whole { OutputContent::FoundTools(found) } else { OutputContent::Text(text) })
             }
-            OutputContent::Image { .. }
+            OutputContent::Link(_)
+            | OutputContent::Image { .. }
             | OutputContent::Audio { .. }
             | OutputContent::Binary { .. }
             | OutputContent::Stored(_) => Some(content),
@@ -70,6 +89,7 @@ fn chars(content: &OutputContent) -> usize {
     match content {
         OutputContent::Text(text) => text.chars().count(),
         OutputContent::FoundTools(found) => found.text.chars().count(),
+        OutputContent::Link(_) => content.as_text().chars().count(),
         OutputContent::Resource { uri, text, .. } => {
             uri.chars().count() + text.as_ref().map_or(0, |text| text.chars().count())
         }
@@ -82,7 +102,7 @@ fn chars(content: &OutputContent) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use haft_core::output::ToolOutput;
+    use haft_core::output::{ResourceLink, ToolOutput};
 
     use super::*;
 
@@ -136,6 +156,20 @@ mod tests {
             4,
             &["[resource: a:b]", "c\n... (output truncated: 8 total chars, showing first 4)"],
         );
+    }
+
+    #[test]
+    fn links_of_truncated_text_stay_whole_up_to_half_of_the_limit() {
+        let link = |uri: &str| {
+            OutputContent::Link(Box::new(ResourceLink { uri: uri.into(), ..ResourceLink::default() }))
+        };
+        let link_chars = link("a:1").as_text().len();
+        let content = [texts(&[&"x".repeat(90)]), vec![link("a:1"), link("a:2"), link("a:3")]].concat();
+        let cut = cut_content(content, 4 * link_chars);
+        assert_eq!(cut[1..], [link("a:1"), link("a:2")]);
+        assert!(cut[0].as_text().contains(&format!("showing first {}", 2 * link_chars)), "{cut:?}");
+        let whole = vec![link("a:1"), link("a:2")];
+        assert_eq!(cut_content(whole.clone(), 2 * link_chars), whole);
     }
 
     #[test]
