@@ -3,6 +3,7 @@
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 
+use crate::approval::ApprovalId;
 use crate::tool::CallId;
 
 /// Passes a server's requests to the MCP client whose call caused the requests, and to no other client.
@@ -33,6 +34,9 @@ pub struct RelayedLog<'a> {
 /// A request that is passed from a server to a client.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayedRequest<'a> {
+    /// The call on whose behalf the server asks. The client gets the request only through this call. `None` for a
+    /// request outside of calls.
+    pub call: Option<ApprovalId>,
     /// The server name, for the user of the client.
     pub server: &'a str,
     /// The server's key for this request, if it sends several requests at once.

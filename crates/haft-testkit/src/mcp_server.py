@@ -274,6 +274,10 @@ def call(request):
             return reply(request, text(json.dumps(params["inputResponses"])))
         wanted = {"capital": {"method": "sampling/createMessage", "params": sample(params["arguments"]["what"])}}
         return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s"})
+    if mode == "modern" and params["arguments"].get("asks") == "twice" and params.get("requestState") != "second":
+        is_first = "inputResponses" not in params
+        wanted = {"question": {"method": "elicitation/create", "params": {**FORM, "message": "First?" if is_first else "Second?"}}}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "first" if is_first else "second"})
     if mode == "modern" and name == "slow" and "inputResponses" not in params:
         wanted = {"colour": {"method": "elicitation/create", "params": FORM}}
         return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s-17"})

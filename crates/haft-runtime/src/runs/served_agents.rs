@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_config::agents::graph::{AgentGraph, NAMESPACE};
+use haft_core::approval::ApprovalId;
 use haft_core::client_relay::{ClientRelay, RelayedRequest};
 use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event::{CallProgress, Event, EventSink};
@@ -103,7 +104,9 @@ impl ServedAgents {
 fn hooks(cx: &CallContext) -> RunHooks {
     let watcher =
         CallEvents { operation: Arc::new(cx.operation().clone()), of_call: Arc::clone(cx.events()) };
-    let elicitor = cx.run.relay.clone().map(|relay| Arc::new(RelayedElicitor(relay)) as Arc<dyn Elicitor>);
+    let CallOperation { place, call, .. } = cx.operation();
+    let call = ApprovalId::of_call(*place, call);
+    let elicitor = cx.run.relay.clone().map(|relay| Arc::new(RelayedElicitor { relay, call }) as _);
     RunHooks {
         approvals: AnswerSource::by(cx.run.approver.clone()),
         elicitations: AnswerSource::by(elicitor),
@@ -144,14 +147,24 @@ impl EventSink for CallEvents {
 }
 
 /// Passes the elicitation requests of a run's MCP servers to the client of the gateway.
-struct RelayedElicitor(Arc<dyn ClientRelay>);
+struct RelayedElicitor {
+    relay: Arc<dyn ClientRelay>,
+    /// The call that started the run.
+    call: ApprovalId,
+}
 
 impl Elicitor for RelayedElicitor {
     fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
             let params = request.to_string();
-            let asked = RelayedRequest { server, key: None, method: "elicitation/create", params: &params };
-            let answer = self.0.relay(asked).await.ok();
+            let asked = RelayedRequest {
+                call: Some(self.call),
+                server,
+                key: None,
+                method: "elicitation/create",
+                params: &params,
+            };
+            let answer = self.relay.relay(asked).await.ok();
             let answer = answer.and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
             answer.map_or(ElicitationAnswer::Cancelled, |mut answer| match answer["action"].as_str() {
                 Some("accept") => ElicitationAnswer::Accepted(answer["content"].take()),

@@ -26,6 +26,9 @@ pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
 /// The maximum number of questions that one client has open at the same time.
 const QUESTIONS_OPEN_MAX: usize = 64;
 
+/// The name of the client's user as an approver.
+const APPROVER: &str = "mcp-client";
+
 /// The method of a question to a user, in all protocol revisions.
 pub(super) const ELICITATION: &str = "elicitation/create";
 
@@ -144,7 +147,7 @@ impl ClientQuestions {
         request: RelayedRequest<'_>,
         carrier: Option<QuestionCarrier>,
     ) -> Result<Box<RawValue>, String> {
-        let RelayedRequest { server, key, method, params } = request;
+        let RelayedRequest { server, key, method, params, call: _ } = request;
         let params = if method == ELICITATION { named_question(server, params) } else { params.to_owned() };
         self.ask((key, method, params), carrier).await
     }
@@ -160,12 +163,16 @@ impl ClientQuestions {
         self.request(scope, &question.method, &question.params).await.ok()
     }
 
-    /// Returns the carrier of the call with this approval, otherwise of the newest call. All calls of a connection belong
-    /// to the same client, so the right user gets the question in both cases.
-    fn carrier(&self, approval: Option<ApprovalId>) -> Option<QuestionCarrier> {
+    /// Returns the carrier of a call. In the reply to another call, the question could wait until that call is repeated.
+    fn carrier_of(&self, call: ApprovalId) -> Result<QuestionCarrier, String> {
         let calls = self.calls();
-        let own = calls.iter().find(|call| approval.is_some() && call.approval == approval);
-        own.or(calls.last()).map(|call| call.carrier.clone())
+        let own = calls.iter().find(|other| other.approval == Some(call));
+        own.map(|call| call.carrier.clone()).ok_or_else(|| "the call has ended".to_owned())
+    }
+
+    /// Returns the carrier of the newest call, for a question that belongs to no call.
+    fn newest_carrier(&self) -> Option<QuestionCarrier> {
+        self.calls().last().map(|call| call.carrier.clone())
     }
 
     async fn ask_by_request(
@@ -243,7 +250,11 @@ impl Drop for CarryingCall {
 
 impl ClientRelay for ClientQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
-        Box::pin(self.relay_with(request, self.carrier(None)))
+        let carrier = match request.call {
+            Some(call) => self.carrier_of(call).map(Some),
+            None => Ok(self.newest_carrier()),
+        };
+        Box::pin(async move { self.relay_with(request, carrier?).await })
     }
 
     fn log(&self, record: RelayedLog<'_>) {
@@ -255,7 +266,8 @@ impl ClientRelay for ClientQuestions {
     }
 }
 
-/// Sends the questions of a call only through this call. Otherwise a question could end up in the reply to another call.
+/// Sends the questions of a call, and the approvals of an agent that runs for it, only through this call. Otherwise a
+/// question could end up in the reply to another call.
 #[derive(Debug)]
 pub(super) struct SingleCallQuestions {
     client: Arc<ClientQuestions>,
@@ -271,7 +283,10 @@ impl ClientQuestions {
 
 impl ClientRelay for SingleCallQuestions {
     fn relay<'a>(&'a self, request: RelayedRequest<'a>) -> BoxFuture<'a, Result<Box<RawValue>, String>> {
-        Box::pin(self.client.relay_with(request, self.client.carrier(Some(self.call))))
+        Box::pin(async move {
+            let carrier = self.client.carrier_of(self.call)?;
+            self.client.relay_with(request, Some(carrier)).await
+        })
     }
 
     fn log(&self, record: RelayedLog<'_>) {
@@ -280,6 +295,21 @@ impl ClientRelay for SingleCallQuestions {
 
     fn log_level(&self, call: &CallId) -> Option<&'static str> {
         self.client.log_level(call)
+    }
+}
+
+impl Approver for SingleCallQuestions {
+    fn name(&self) -> &'static str {
+        APPROVER
+    }
+
+    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
+        Box::pin(async move {
+            match self.client.carrier_of(self.call) {
+                Ok(carrier) => self.client.approve_with(request, Some(carrier)).await,
+                Err(_) => ApprovalAnswer::Deny,
+            }
+        })
     }
 }
 
@@ -313,7 +343,7 @@ impl ClientRelay for TaskQuestions {
 
 impl Approver for TaskQuestions {
     fn name(&self) -> &'static str {
-        self.client.name()
+        APPROVER
     }
 
     fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
@@ -329,16 +359,6 @@ fn named_question(server: &str, params: &str) -> String {
         Some(object.to_string())
     });
     changed.unwrap_or_else(|| params.to_owned())
-}
-
-impl Approver for ClientQuestions {
-    fn name(&self) -> &'static str {
-        "mcp-client"
-    }
-
-    fn ask<'a>(&'a self, request: &'a ApprovalRequest) -> BoxFuture<'a, ApprovalAnswer> {
-        Box::pin(self.approve_with(request, self.carrier(Some(request.id))))
-    }
 }
 
 /// Returns the answers that a user can choose, with their texts.
@@ -446,9 +466,12 @@ mod tests {
     async fn call_is_denied_if_the_client_answers_with_an_error_or_not_at_all() {
         let (out, mut messages) = Outbox::new();
         let questions = Arc::new(ClientQuestions::new(out.clone(), Arc::new(ClientLog::new(out))));
+        let raw = RawValue::from_string("7".into()).unwrap();
+        let call = request(None).id;
+        let carrying = questions.carry(Some(call), QuestionCarrier::Request(raw));
         let ask = || {
-            let questions = Arc::clone(&questions);
-            tokio::spawn(async move { Approver::ask(&*questions, &request(None)).await })
+            let questions = questions.with_call(call);
+            tokio::spawn(async move { questions.ask(&request(None)).await })
         };
         let allow = r#"{"action": "accept", "content": {"decision": "allow once"}}"#;
         let answers = [
@@ -462,6 +485,42 @@ mod tests {
             assert_eq!(asked.await.unwrap(), expected);
         }
         assert_eq!(ask().await.unwrap(), ApprovalAnswer::Deny, "the time for the answer is over");
+        while messages.try_recv().is_ok() {}
+        drop(carrying);
+        assert_eq!(ask().await.unwrap(), ApprovalAnswer::Deny, "the call has ended");
+        assert!(messages.try_recv().is_err(), "the client gets no question of a call that has ended");
+    }
+
+    #[tokio::test]
+    async fn questions_and_approvals_of_a_call_go_only_through_this_call() {
+        let (out, _messages) = Outbox::new();
+        let questions = Arc::new(ClientQuestions::new(out.clone(), Arc::new(ClientLog::new(out))));
+        let call = |name: &str| ApprovalId::of_call(RunPosition::default(), &CallId(name.into()));
+        let (ask_own, mut own) = mpsc::channel(2);
+        let (ask_newer, mut newer) = mpsc::channel(2);
+        let _own = questions.carry(Some(call("own")), QuestionCarrier::Reply(ask_own));
+        let _newer = questions.carry(Some(call("newer")), QuestionCarrier::Reply(ask_newer));
+        let asked = RelayedRequest {
+            call: Some(call("own")),
+            server: "up",
+            key: None,
+            method: ELICITATION,
+            params: "{}",
+        };
+        let relaying = Arc::clone(&questions);
+        let relayed = tokio::spawn(async move { relaying.relay(asked).await.is_ok() });
+        // The approval of an agent that runs for this call has another id.
+        let approving = questions.with_call(call("own"));
+        let approved = tokio::spawn(async move { approving.ask(&request(None)).await });
+        for _ in 0..2 {
+            let question = own.recv().await.unwrap();
+            assert!(question.answer.send(RawValue::from_string("{}".into()).unwrap()).is_ok());
+        }
+        assert_eq!((relayed.await.unwrap(), approved.await.unwrap()), (true, ApprovalAnswer::Deny));
+        assert!(newer.try_recv().is_err(), "the newer call gets no question");
+        let ended = RelayedRequest { call: Some(call("ended")), ..asked };
+        assert!(questions.relay(ended).await.is_err());
+        assert!(newer.try_recv().is_err());
     }
 
     #[test]

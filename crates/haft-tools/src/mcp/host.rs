@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
+use haft_core::approval::ApprovalId;
 use haft_core::client_relay::{ClientRelay, RelayedLog, RelayedRequest};
 use haft_core::elicitation::ElicitationAnswer;
 use haft_core::position::CallOperation;
@@ -148,7 +149,8 @@ impl Host {
                 let reason = "the client does not support tools in sampling requests";
                 return Err(ServerRequestRefusal::Wrong(reason.into()));
             }
-            let request = RelayedRequest { server: &self.server, key, method, params };
+            let own = ApprovalId::of_call(call.caller.place, &call.caller.call);
+            let request = RelayedRequest { call: Some(own), server: &self.server, key, method, params };
             return tokio::select! {
                 biased;
                 () = call.over() => Err(ServerRequestRefusal::Declined("the tool call has ended".into())),
@@ -163,8 +165,8 @@ impl Host {
             && matches!(asker, RequestingCall::None)
             && let Some(client) = self.only_client.get().and_then(Weak::upgrade)
         {
-            let request =
-                RelayedRequest { server: &self.server, key, method, params: relayed_params(params)? };
+            let params = relayed_params(params)?;
+            let request = RelayedRequest { call: None, server: &self.server, key, method, params };
             let relayed = client.relay(request).await.map_err(ServerRequestRefusal::Declined);
             return relayed.map(|result| String::from(Box::<str>::from(result)));
         }

@@ -202,6 +202,37 @@ fn sampling_and_roots_requests_reach_clients_of_every_revision_and_transport() {
 }
 
 #[test]
+fn question_of_a_call_is_never_in_the_reply_of_another_call_of_the_same_client() {
+    let place = place();
+    configure(&place, &[("up", "modern", &[])], "");
+    let mut client = McpClient::stateless(&place, &[], abilities());
+    let again = |params: &Value, asked: &Value| {
+        let questions = asked["inputRequests"].as_object().unwrap_or_else(|| panic!("{asked}"));
+        assert_eq!(questions.len(), 1, "{asked}");
+        let (key, question) = questions.iter().next().unwrap();
+        let mut params = params.clone();
+        params["requestState"] = asked["requestState"].clone();
+        params["inputResponses"] = json!({});
+        params["inputResponses"][key] = answer("red");
+        (question["params"]["message"].as_str().unwrap().to_owned(), params)
+    };
+    let one = json!({"name": "up__slow", "arguments": {"asks": "twice"}});
+    let two = json!({"name": "up__slow", "arguments": {}});
+    let (question, one_again) = again(&one, &client.ask("tools/call", one.clone()));
+    assert_eq!(question, "up: First?");
+    // The second call is newer when the first one asks again.
+    let (question, two_again) = again(&two, &client.ask("tools/call", two.clone()));
+    assert_eq!(question, "up: Which colour?");
+    let id = client.begin("tools/call", one_again);
+    let done = client.ask("tools/call", two_again);
+    assert!(text(&done).contains("red"), "the second call ends while the first one waits: {done}");
+    let (question, one_again) = again(&one, &client.reply(id)["result"]);
+    assert_eq!(question, "up: Second?");
+    let done = client.ask("tools/call", one_again);
+    assert!(text(&done).contains("red"), "{done}");
+}
+
+#[test]
 fn each_question_of_a_shared_http_server_goes_to_the_client_whose_call_it_belongs_to() {
     for era in [UpstreamEra::Handshake, UpstreamEra::Stateless] {
         let place = place();

@@ -32,7 +32,7 @@ use crate::mcp::message::{
 use crate::mcp::meta_tools::described;
 use crate::mcp::operator_questions::ClientReply;
 use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
-use crate::mcp::questions::TaskQuestions;
+use crate::mcp::questions::{SingleCallQuestions, TaskQuestions};
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
@@ -250,8 +250,8 @@ impl ClientConnection {
         if runs == ResultPlace::Task {
             return Ok(self.begin_task(opened, (call, digest), era, requested.unwrap_or_default().ttl()));
         }
-        let context = self.call_context(opened, (id, era));
-        let asker = self.call_asker(approval);
+        let asker = Arc::new(self.questions.with_call(approval));
+        let context = self.call_context(opened, (id, era), &asker);
         let call_id = call.id.0.clone();
         let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
         self.with_notices(&call_id, (id, notices), Box::pin(self.in_rounds(opened, round, work))).await
@@ -275,12 +275,14 @@ impl ClientConnection {
         }
     }
 
-    /// Returns the context of a call. If the operator approves it, the question is withdrawn when the client stops to
-    /// read the reply. In revisions without sessions, the end of the response already cancels the call.
+    /// Returns the context of a call. The client's user approves calls through `asker`. If the operator approves the call,
+    /// the question is withdrawn when the client stops to read the reply. In revisions without sessions, the end of the
+    /// response already cancels the call.
     fn call_context(
         self: &Arc<Self>,
         opened: &OpenedClient,
         (id, era): (&RawValue, RequestEra),
+        asker: &Arc<SingleCallQuestions>,
     ) -> Arc<RunContext> {
         let reply = || match era {
             RequestEra::Handshake => {
@@ -288,7 +290,8 @@ impl ClientConnection {
             }
             RequestEra::Stateless(_) => None,
         };
-        match self.operator_approver(&opened.shared, &reply) {
+        let by_client = || opened.shared.client.abilities.elicitation.then(|| Arc::clone(asker) as _);
+        match self.operator_approver(&opened.shared, &reply).or_else(by_client) {
             Some(approver) => {
                 Arc::new(RunContext { approver: Some(approver), ..RunContext::clone(&opened.context) })
             }
@@ -306,7 +309,7 @@ impl ClientConnection {
     ) -> String {
         let (task, questions) = question_channel();
         let asked = Arc::new(TaskQuestions { client: Arc::clone(&self.questions), task });
-        let by_client = || opened.context.approver.as_ref().map(|_| Arc::clone(&asked) as _);
+        let by_client = || opened.shared.client.abilities.elicitation.then(|| Arc::clone(&asked) as _);
         let context = RunContext {
             approver: self.operator_approver(&opened.shared, &|| None).or_else(by_client),
             relay: Some(Arc::clone(&asked) as _),

@@ -38,6 +38,7 @@ pub(super) struct OpenSlot {
 /// The tools of one connection.
 pub(super) struct OpenedClient {
     pub(super) shared: Arc<SharedTools>,
+    /// The context of calls. If the client's user approves calls, each call adds an approver of its own.
     pub(super) context: Arc<RunContext>,
     /// The outputs that the client lists as resources; `None` if it cannot list the outputs that it can read.
     pub(super) listed_outputs: Option<Arc<ClientOutputs>>,
@@ -229,9 +230,8 @@ impl ClientConnection {
         let outputs =
             self.open_outputs(&shared).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.progress) as _]);
-        let by_client = || abilities.elicitation.then(|| Arc::clone(&self.questions) as _);
         let context = RunContext {
-            approver: self.operator_approver(&shared, &|| None).or_else(by_client),
+            approver: self.operator_approver(&shared, &|| None),
             outputs: outputs.own,
             relay: Some(Arc::clone(&self.questions) as _),
             events: Arc::new(events),

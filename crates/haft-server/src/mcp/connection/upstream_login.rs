@@ -124,6 +124,8 @@ async fn ask_until_logged_in(
         };
         let params = json!({ "mode": "url", "url": url, "message": message_of(login) }).to_string();
         let request = RelayedRequest {
+            // The asker belongs to one call.
+            call: None,
             server: &login.server,
             key: Some(QUESTION_KEY),
             method: ELICITATION,
