@@ -134,6 +134,10 @@ def tools():
         names.append(f"tool_{listings}")
     listed = [{"name": name, "inputSchema": {"type": "object"}, "vendor": 1} for name in names]
     listed[0]["annotations"] = {"readOnlyHint": True}
+    if mode == "headers":
+        words = {"type": "string", "x-mcp-header": "Text"}
+        listed[0]["inputSchema"]["properties"] = {"text": words}
+        listed[2]["inputSchema"] = {"type": "object", "properties": {"text": words}}
     if mode == "decorated":
         icon = {"src": "https://example.com/e.png", "mimeType": "image/png", "sizes": ["48x48"], "theme": "dark"}
         listed[0].update({"title": "Echo", "description": "Returns a text", "icons": [icon], "_meta": {"example.com/rank": {"a": [1, None]}}})

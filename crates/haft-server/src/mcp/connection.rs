@@ -14,6 +14,7 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use haft_tools::mcp::SentParamHeaders;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -146,6 +147,9 @@ pub(super) struct ClientConnection {
     /// The name that the client gave itself in its first request.
     client_name: OnceLock<String>,
     log: Arc<ClientLog>,
+    /// The headers that repeat the arguments of the only request of this connection; `None` over stdio and in a session,
+    /// where no such headers exist.
+    param_headers: Option<SentParamHeaders>,
 }
 
 impl ClientConnection {
@@ -165,7 +169,13 @@ impl ClientConnection {
             client_name: OnceLock::new(),
             log,
             out,
+            param_headers: None,
         }
+    }
+
+    /// Checks the arguments of the connection's only request against its headers.
+    pub(super) fn with_param_headers(self, sent: SentParamHeaders) -> Self {
+        Self { param_headers: Some(sent), ..self }
     }
 
     /// Returns true if a request has opened the tools.

@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, target};
+use self::headers::{RequestTarget, SESSION_HEADER, check_stateless, param_headers, target};
 use self::sessions::{GatewaySession, SessionTable};
 use self::stream::{ErrorStatus, empty, event_stream, respond};
 use super::client_outputs::OutputOwner;
@@ -197,8 +197,8 @@ impl HttpGateway {
             return refusal(StatusCode::BAD_REQUEST, Some(&request.id), &error);
         }
         let (out, messages) = Outbox::new();
-        let connection =
-            Arc::new(ClientConnection::new(Arc::clone(&self.pool), (user, OutputOwner::Principal), out));
+        let connection = ClientConnection::new(Arc::clone(&self.pool), (user, OutputOwner::Principal), out);
+        let connection = Arc::new(connection.with_param_headers(param_headers(headers)));
         let receiving = Arc::clone(&connection);
         // Receive in a task, because the outbox must be read at the same time, by `respond`.
         let received = tokio::spawn(async move { receiving.receive(ClientMessage::Request(request)).await });

@@ -116,6 +116,10 @@ impl ListedItems {
         Self::new(tools.iter().map(ListedItem::of_tool).collect())
     }
 
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.0.binary_search_by(|item| item.name.as_str().cmp(name)).is_ok()
+    }
+
     pub(super) fn owner(&self, name: &str) -> Option<usize> {
         let found = self.0.binary_search_by(|item| item.name.as_str().cmp(name)).ok()?;
         self.0[found].owner

@@ -106,6 +106,12 @@ def test_simple_text(call):
     yield
 
 
+@tool(region={"type": "string", "x-mcp-header": "Region"})
+def test_argument_header(call, region):
+    return text(region)
+    yield
+
+
 @tool()
 def test_image_content(call):
     return {"content": [image()]}

@@ -67,6 +67,7 @@ pub use message::{
     SESSION_NOT_FOUND, UNSUPPORTED_VERSION, URL_REQUIRED,
 };
 pub use news::{LogRecord, ServerNews};
+pub use param_header::{PARAM_HEADER_PREFIX, SentParamHeaders, check_param_headers};
 pub use passed::{PassError, PassedMethod, PassedRequest};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;

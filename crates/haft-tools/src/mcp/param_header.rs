@@ -1,4 +1,7 @@
-//! Repeats arguments as HTTP headers where a schema asks for it with `x-mcp-header`, so that a proxy can route by them.
+//! Repeats arguments as HTTP headers where a schema asks for it with `x-mcp-header`, so that a proxy can route by them,
+//! and checks such headers of a client.
+
+use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -20,15 +23,66 @@ pub(super) struct ParamHeader {
 impl ParamHeader {
     /// Returns the header for these arguments; `None` when the argument is absent.
     pub(super) fn of(&self, arguments: &Map<String, Value>) -> Option<(String, String)> {
-        let (first, rest) = self.path.split_first()?;
-        let value = rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))?;
-        let text = match value {
-            Value::String(text) => text.clone(),
-            Value::Bool(_) | Value::Number(_) => value.to_string(),
-            Value::Null | Value::Array(_) | Value::Object(_) => return None,
-        };
-        Some((format!("mcp-param-{}", self.header.to_ascii_lowercase()), encoded(&text)))
+        Some((self.name(), encoded(&text(self.argument(arguments)?)?)))
     }
+
+    fn name(&self) -> String {
+        format!("{PARAM_HEADER_PREFIX}{}", self.header.to_ascii_lowercase())
+    }
+
+    fn argument<'a>(&self, arguments: &'a Map<String, Value>) -> Option<&'a Value> {
+        let (first, rest) = self.path.split_first()?;
+        rest.iter().try_fold(arguments.get(first)?, |value, key| value.get(key))
+    }
+
+    fn check(&self, arguments: &Map<String, Value>, sent: &SentParamHeaders) -> Result<(), String> {
+        let name = self.name();
+        let argument = self.argument(arguments);
+        let expected = argument.and_then(text);
+        match (expected, sent.get(&name)) {
+            (None, None) => Ok(()),
+            (Some(_), None) => Err(format!("the header `{name}` is missing")),
+            (_, Some(None)) => Err(format!("the header `{name}` must have one value of ASCII text")),
+            (expected, Some(Some(written))) => match decoded(written) {
+                None => Err(format!("the header `{name}` is not valid base64")),
+                Some(written) if expected.as_ref() == Some(&written) => Ok(()),
+                Some(written) if argument.and_then(whole_number).as_ref() == Some(&written) => Ok(()),
+                Some(_) => Err(format!("the header `{name}` does not agree with the body")),
+            },
+        }
+    }
+}
+
+/// The beginning of the names of headers that repeat arguments.
+pub const PARAM_HEADER_PREFIX: &str = "mcp-param-";
+
+/// The headers of a request that repeat arguments, by lower-case name. The value is `None` if the header has several
+/// values or a value that is not ASCII text.
+pub type SentParamHeaders = BTreeMap<String, Option<String>>;
+
+/// Checks that the headers of a request repeat exactly the arguments for which the schema of the tool asks. A proxy may
+/// apply rules to these headers, so a difference could bypass its rules.
+pub fn check_param_headers(
+    schema: &Value,
+    arguments: &Map<String, Value>,
+    sent: &SentParamHeaders,
+) -> Result<(), String> {
+    of_schema(schema)?.iter().try_for_each(|header| header.check(arguments, sent))
+}
+
+/// Returns the text of an argument that a header can repeat.
+fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) => Some(text.clone()),
+        Value::Bool(_) | Value::Number(_) => Some(value.to_string()),
+        Value::Null | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// Returns the text of a whole number such as `1.0` without its fraction. JavaScript clients write it in this form.
+fn whole_number(value: &Value) -> Option<String> {
+    let text = value.as_f64().filter(|number| value.is_f64() && number.fract() == 0.0)?.to_string();
+    Some(text)
 }
 
 /// Encodes a value for a header: as plain text where that is safe, otherwise as base64 between `=?base64?` and `?=`.
@@ -37,6 +91,16 @@ pub(super) fn encoded(text: &str) -> String {
         && text.trim() == text
         && !text.to_ascii_lowercase().starts_with("=?base64?");
     if plain { text.to_owned() } else { format!("=?base64?{}?=", BASE64_STANDARD.encode(text)) }
+}
+
+/// Reverses [`encoded`]. A value without the beginning and the end of the base64 form is plain text. Returns `None` for
+/// invalid base64.
+fn decoded(value: &str) -> Option<String> {
+    let inner = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="));
+    match inner {
+        Some(inner) => String::from_utf8(BASE64_STANDARD.decode(inner).ok()?).ok(),
+        None => Some(value.to_owned()),
+    }
 }
 
 /// Returns all headers that a schema asks for. Returns an error for an invalid header, because it makes the tool
@@ -137,6 +201,43 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(sent, [pair("mcp-param-n", "3"), pair("mcp-param-region", "=?base64?esO8cmljaA==?=")]);
         assert_eq!(headers[0].of(&Map::new()), None);
+    }
+
+    #[test]
+    fn headers_of_a_client_must_repeat_the_arguments() {
+        let schema = json!({"type": "object", "properties": {
+            "region": {"type": "string", "x-mcp-header": "Region"},
+            "count": {"type": "integer", "x-mcp-header": "Count"},
+        }});
+        let check = |arguments: Value, sent: &[(&str, &str)], expected: Result<(), &str>| {
+            let sent: SentParamHeaders = sent
+                .iter()
+                .map(|(name, value)| (format!("mcp-param-{name}"), Some((*value).to_owned())))
+                .collect();
+            let checked = check_param_headers(&schema, arguments.as_object().unwrap(), &sent);
+            match (&checked, expected) {
+                (Ok(()), Ok(())) => {}
+                (Err(reason), Err(part)) => assert!(reason.contains(part), "{reason}"),
+                _ => panic!("{arguments} {sent:?}: {checked:?}"),
+            }
+        };
+        let hello = || json!({"region": "Hello"});
+        check(json!({}), &[], Ok(()));
+        check(json!({"region": null}), &[], Ok(()));
+        check(hello(), &[("region", "Hello")], Ok(()));
+        check(hello(), &[("region", "=?base64?SGVsbG8=?=")], Ok(()));
+        check(hello(), &[("region", "Hello"), ("other", "x")], Ok(()));
+        check(json!({"count": 3}), &[("count", "3")], Ok(()));
+        check(json!({"count": 3.0}), &[("count", "3")], Ok(()));
+        check(json!({"region": "=?base64?SGVsbG8="}), &[("region", "=?base64?SGVsbG8=")], Ok(()));
+        check(hello(), &[], Err("is missing"));
+        check(hello(), &[("region", "hello")], Err("does not agree"));
+        check(json!({}), &[("region", "Hello")], Err("does not agree"));
+        check(json!({"count": 3}), &[("count", "03")], Err("does not agree"));
+        check(hello(), &[("region", "=?base64?SGVsbG8?=")], Err("not valid base64"));
+        check(hello(), &[("region", "=?base64?SGVs!!!bG8=?=")], Err("not valid base64"));
+        let two_values = SentParamHeaders::from([("mcp-param-region".to_owned(), None)]);
+        assert!(check_param_headers(&schema, hello().as_object().unwrap(), &two_values).is_err());
     }
 
     #[test]

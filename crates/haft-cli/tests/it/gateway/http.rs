@@ -179,6 +179,42 @@ pub(super) fn stateless(
 }
 
 #[test]
+fn stateless_call_must_repeat_its_arguments_in_the_headers_that_the_tool_asks_for() {
+    let place = place();
+    configure(&place, &[("up", "headers", &[])], "");
+    let server = GatewayServer::start(&place, &["--no-auth", "--tools", "up__echo"]);
+    let call = |tool: &str, text: &Value, headers: &[(&str, &str)]| {
+        let params = json!({"name": tool, "arguments": {"text": text}});
+        stateless(&server, "tools/call", params, &[&[("Mcp-Name", tool)], headers].concat())
+    };
+    let accepted =
+        [(json!("zürich"), Some("=?base64?esO8cmljaA==?=")), (json!("hi"), Some("hi")), (Value::Null, None)];
+    for (text, header) in accepted {
+        let header = header.map(|value| ("Mcp-Param-Text", value));
+        let called = call("up__echo", &text, header.as_slice());
+        assert_eq!(called.status(), 200, "{text} {header:?}");
+        assert!(called.message()["result"]["content"][0]["text"].as_str().unwrap().starts_with("echo: "));
+    }
+    let two = [("Mcp-Param-Text", "hi"), ("Mcp-Param-Text", "hi")];
+    for headers in [&[][..], &[("Mcp-Param-Text", "ho")], &[("Mcp-Param-Text", "=?base64?aGk?=")], &two] {
+        let refused = call("up__echo", &json!("hi"), headers);
+        assert_eq!(
+            (refused.status(), &refused.message()["error"]["code"]),
+            (400, &json!(-32020)),
+            "{headers:?}"
+        );
+    }
+    // The schema of a tool that the client cannot see stays hidden.
+    let hidden = call("up__fail", &json!("hi"), &[]).message();
+    assert!(!hidden.to_string().to_lowercase().contains("mcp-param"), "{hidden}");
+    // Without a stateless request there are no such headers.
+    let session = server.session(&[]);
+    let params = json!({"name": "up__echo", "arguments": {"text": "hi"}});
+    let called = server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/call", &params)).message();
+    assert_eq!(called["result"]["content"][0]["text"], "echo: hi", "{called}");
+}
+
+#[test]
 fn clients_with_and_without_handshake_list_and_call_tools_over_http() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");

@@ -13,6 +13,7 @@ use haft_core::output::OutputContent;
 use haft_core::result::ToolResult;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, RunContext};
+use haft_tools::mcp::check_param_headers;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
@@ -27,7 +28,7 @@ use crate::mcp::client_log::McpLogLevel;
 use crate::mcp::era::RequestEra;
 use crate::mcp::handshake_form::OutputRoot;
 use crate::mcp::message::{
-    self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
+    self, ClientRequest, GatewayError, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
 };
 use crate::mcp::meta_tools::described;
 use crate::mcp::operator_questions::ClientReply;
@@ -224,6 +225,7 @@ impl ClientConnection {
         let CallParams { name, arguments, .. } = params;
         let arguments = arguments.as_ref().map_or("{}", |arguments| arguments.get());
         let digest = self.request_digest(["tools/call", &name, arguments]);
+        let written_name = name.clone();
         let written =
             ToolCall { id: CallId(new_call_id()), name, arguments: RawArguments::from_text(arguments) };
         let call = match tools.view.listed.inner_call(written) {
@@ -233,6 +235,10 @@ impl ClientConnection {
         if tools.orchestrator.catalog().resolve(&call.name).is_err() {
             // The server of the tool may still be starting.
             tools.until_ready().await;
+        }
+        // The headers of a call that another tool makes repeat the arguments of that other tool.
+        if call.name == written_name {
+            self.check_param_headers(tools, &call)?;
         }
         if tools.view.listed.is_description(&call) {
             let offered = tools.orchestrator.active_tools(&tools.view.selection);
@@ -255,6 +261,20 @@ impl ClientConnection {
         let call_id = call.id.0.clone();
         let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
         self.with_notices(&call_id, (id, notices), Box::pin(self.in_rounds(opened, round, work))).await
+    }
+
+    /// Checks the headers that repeat the arguments of a call. A tool that the client cannot see is not checked, because
+    /// the error would show a part of its schema.
+    fn check_param_headers(&self, tools: &SharedTools, call: &ToolCall) -> Result<(), GatewayError> {
+        let Some(sent) = &self.param_headers else { return Ok(()) };
+        let Ok(tool) = tools.orchestrator.catalog().resolve(&call.name) else { return Ok(()) };
+        let arguments = serde_json::from_str(call.arguments.as_text()).unwrap_or_default();
+        match check_param_headers(&tool.definition().input_schema, &arguments, sent) {
+            Err(why) if tools.listing().items.contains(tool.exposed().as_str()) => {
+                Err(GatewayError::new(HEADER_MISMATCH, why))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Waits for a request. Until it ends, the client gets the notifications that it wants.

@@ -3,6 +3,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use haft_tools::mcp::{PARAM_HEADER_PREFIX, SentParamHeaders};
 use http::HeaderMap;
 use serde::Deserialize;
 
@@ -83,6 +84,21 @@ pub(super) fn check_stateless(headers: &HeaderMap, request: &ClientRequest) -> R
     name.map_or(Ok(()), |name| same(headers, NAME_HEADER, &name))
 }
 
+/// Returns the headers that repeat arguments of a tool call. They are compared when the tool is known.
+pub(super) fn param_headers(headers: &HeaderMap) -> SentParamHeaders {
+    let names = headers.keys().filter(|name| name.as_str().starts_with(PARAM_HEADER_PREFIX));
+    names.map(|name| (name.to_string(), only_value(headers, name.as_str()).map(str::to_owned))).collect()
+}
+
+/// Returns the value of a header; `None` if it is missing, has two values, or is not ASCII text.
+fn only_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut written = headers.get_all(name).iter();
+    match (written.next(), written.next()) {
+        (Some(value), None) => value.to_str().ok().map(str::trim),
+        (_, _) => None,
+    }
+}
+
 fn same(headers: &HeaderMap, name: &'static str, expected: &str) -> Result<(), GatewayError> {
     let written = single(headers, name)?.map(decoded);
     if written.as_deref() == Some(expected) {
@@ -97,14 +113,13 @@ fn same(headers: &HeaderMap, name: &'static str, expected: &str) -> Result<(), G
 
 /// Returns the value of a header. Refuses two values, because a proxy could use one and this server the other.
 fn single<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, GatewayError> {
-    let mut written = headers.get_all(name).iter();
-    match (written.next(), written.next()) {
-        (None, _) => Ok(None),
-        (Some(value), None) if value.to_str().is_ok() => Ok(value.to_str().ok().map(str::trim)),
-        (Some(_), _) => Err(GatewayError::new(
+    match only_value(headers, name) {
+        None if !headers.contains_key(name) => Ok(None),
+        None => Err(GatewayError::new(
             HEADER_MISMATCH,
             format!("the header `{name}` must have one value of ASCII text"),
         )),
+        found => Ok(found),
     }
 }
 
