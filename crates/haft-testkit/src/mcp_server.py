@@ -164,6 +164,7 @@ def ask(method, params):
             return message.get("result", message.get("error"))
 
 
+URL = {"mode": "url", "url": "https://example.com/consent", "message": "Open it"}
 FORM = {"message": "Which colour?", "requestedSchema": {"type": "object", "properties": {"colour": {"type": "string"}}}}
 
 
@@ -216,6 +217,12 @@ def call(request):
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
         return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "asks-url" and name == "echo":
+        reply(request, text(json.dumps(ask("elicitation/create", {**URL, "elicitationId": "e-1"}))))
+        for number in (1, 2):
+            completed = {"elicitationId": f"e-{number}"}
+            send({"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": completed})
+        return
     if mode == "asks-whether":
         whether = {"message": "Delete it all?", "requestedSchema": {"type": "object", "properties": {}}}
         return reply(request, text(json.dumps(ask("elicitation/create", whether))))
@@ -268,6 +275,11 @@ def call(request):
     if mode == "asks-model":
         wanted = sample(params["arguments"].get("what"))
         return reply(request, text(json.dumps(ask("sampling/createMessage", wanted))))
+    if mode == "modern" and params["arguments"].get("asks") == "url":
+        if "inputResponses" in params:
+            return reply(request, text(json.dumps(params["inputResponses"])))
+        wanted = {"consent": {"method": "elicitation/create", "params": URL}}
+        return reply(request, {"resultType": "input_required", "inputRequests": wanted, "requestState": "s"})
     if mode == "modern" and params["arguments"].get("asks") == "roots":
         if "inputResponses" in params:
             return reply(request, text(json.dumps(params["inputResponses"])))

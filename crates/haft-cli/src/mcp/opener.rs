@@ -242,8 +242,11 @@ fn builtin_globs() -> impl Iterator<Item = ToolGlob> {
 
 /// Returns the capabilities of the client that upstream servers may use.
 fn offered(abilities: ClientAbilities, config: &ResolvedConfig) -> wiring::McpClientSettings {
-    let elicitation =
-        if abilities.elicitation { ElicitationSupport::Offered } else { ElicitationSupport::NotOffered };
+    let elicitation = match (abilities.elicitation, abilities.url_elicitation) {
+        (true, _) => ElicitationSupport::Offered,
+        (false, true) => ElicitationSupport::UrlOnly,
+        (false, false) => ElicitationSupport::NotOffered,
+    };
     let relayed = RelayedCapabilities {
         url_elicitation: abilities.url_elicitation,
         sampling: abilities.sampling,

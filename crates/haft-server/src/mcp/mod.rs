@@ -37,6 +37,7 @@ mod rewrite;
 mod shared_tools;
 mod tasks;
 mod upstream;
+mod url_questions;
 
 pub use connection::serve;
 pub use era::ClientAbilities;

@@ -19,6 +19,7 @@ use super::message;
 use super::object::RawObject;
 use super::outbox::{MessageScope, Outbox};
 use super::tasks::TaskQuestion;
+use super::url_questions::{AwaitedUrls, IdentifiedUrl, with_id, without_id};
 
 /// The maximum wait for an answer of the client's user.
 pub(super) const ANSWER_WAIT_MAX: Duration = Duration::from_mins(10);
@@ -47,7 +48,7 @@ impl CallQuestion {
     /// Returns the question as a member of `inputRequests` in a reply.
     pub(super) fn json(&self) -> Value {
         let params: Value = serde_json::from_str(&self.params).unwrap_or_default();
-        json!({ "method": self.method, "params": params })
+        json!({ "method": self.method, "params": without_id(params) })
     }
 }
 
@@ -77,6 +78,8 @@ pub(super) struct ClientQuestions {
     /// Questions that were sent as requests.
     sent: Mutex<SentQuestions>,
     calls: Mutex<Vec<GatewayCall>>,
+    /// The questions about URLs whose end upstream servers will report.
+    pub(super) urls: AwaitedUrls,
 }
 
 /// The senders that deliver the answers, by request id.
@@ -84,7 +87,14 @@ type SentQuestions = HashMap<u64, oneshot::Sender<Result<Box<RawValue>, String>>
 
 impl ClientQuestions {
     pub(super) fn new(out: Outbox, log: Arc<ClientLog>) -> Self {
-        Self { out, log, next: AtomicU64::new(1), sent: Mutex::default(), calls: Mutex::default() }
+        Self {
+            out,
+            log,
+            next: AtomicU64::new(1),
+            sent: Mutex::default(),
+            calls: Mutex::default(),
+            urls: AwaitedUrls::default(),
+        }
     }
 
     /// Lets haft send questions through a call, until the guard is dropped.
@@ -148,8 +158,19 @@ impl ClientQuestions {
         carrier: Option<QuestionCarrier>,
     ) -> Result<Box<RawValue>, String> {
         let RelayedRequest { server, key, method, params, call: _ } = request;
-        let params = if method == ELICITATION { named_question(server, params) } else { params.to_owned() };
+        let params = if method == ELICITATION { self.elicitation(server, params) } else { params.to_owned() };
         self.ask((key, method, params), carrier).await
+    }
+
+    /// Returns the parameters of a server's question to the user. The reply to a client without sessions leaves out the
+    /// id of a question about a URL.
+    fn elicitation(&self, server: &str, params: &str) -> String {
+        let named = named_question(server, params);
+        let Some(IdentifiedUrl { of_server, params }) = with_id(&named) else { return named };
+        if let Some(id) = of_server {
+            self.urls.add(server, id);
+        }
+        params
     }
 
     /// Sends a question of a task as a request, on the stream of the request that waits for the task. Returns the

@@ -41,6 +41,9 @@ const ASKED_MAX: u32 = 32;
 /// The method of a request for the directories that the client works in.
 const ROOTS: &str = "roots/list";
 
+/// The method of a question to a user.
+const ELICITATION: &str = "elicitation/create";
+
 /// The method of a request to a model.
 const SAMPLING: &str = "sampling/createMessage";
 
@@ -48,6 +51,8 @@ const SAMPLING: &str = "sampling/createMessage";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ElicitationSupport {
     Offered,
+    /// The client of the gateway can ask its user to open a URL, but cannot show forms.
+    UrlOnly,
     #[default]
     NotOffered,
 }
@@ -105,11 +110,7 @@ impl Host {
     /// Returns the client capabilities to announce.
     pub(super) fn capabilities(&self) -> Value {
         let mut capabilities = serde_json::Map::new();
-        if self.elicitation == ElicitationSupport::Offered {
-            let mut kinds = json!({ "form": { "applyDefaults": true } });
-            if self.relayed.url_elicitation {
-                kinds["url"] = json!({});
-            }
+        if let Some(kinds) = self.elicitation_kinds() {
             capabilities.insert("elicitation".into(), kinds);
         }
         if !self.roots.is_empty() || self.relayed.roots {
@@ -130,6 +131,28 @@ impl Host {
         Value::Object(capabilities)
     }
 
+    fn elicitation_kinds(&self) -> Option<Value> {
+        let form = json!({ "applyDefaults": true });
+        match (self.elicitation, self.relayed.url_elicitation) {
+            (ElicitationSupport::NotOffered, _) => None,
+            (ElicitationSupport::Offered, false) => Some(json!({ "form": form })),
+            (ElicitationSupport::Offered, true) => Some(json!({ "form": form, "url": {} })),
+            (ElicitationSupport::UrlOnly, _) => Some(json!({ "url": {} })),
+        }
+    }
+
+    /// Refuses a question of a kind that the client of the gateway does not support.
+    fn check_kind(&self, params: &str) -> Result<(), ServerRequestRefusal> {
+        let reason = match (is_about_url(params), self.elicitation, self.relayed.url_elicitation) {
+            (true, _, false) => "the client cannot ask its user to open a URL",
+            (false, ElicitationSupport::UrlOnly, _) => "the client does not support forms",
+            (true, _, true) | (false, ElicitationSupport::Offered | ElicitationSupport::NotOffered, _) => {
+                return Ok(());
+            }
+        };
+        Err(ServerRequestRefusal::Wrong(reason.into()))
+    }
+
     /// Returns the JSON result of a request from the server. Elicitation and sampling belong to a tool call: the
     /// principal of the call answers, and the run of the call pays. `key` identifies the request among several requests
     /// that the server sends at once.
@@ -148,6 +171,9 @@ impl Host {
             if method == SAMPLING && !self.relayed.sampling_tools && has_tools(params) {
                 let reason = "the client does not support tools in sampling requests";
                 return Err(ServerRequestRefusal::Wrong(reason.into()));
+            }
+            if method == ELICITATION {
+                self.check_kind(params)?;
             }
             let own = ApprovalId::of_call(call.caller.place, &call.caller.call);
             let request = RelayedRequest { call: Some(own), server: &self.server, key, method, params };
@@ -177,7 +203,7 @@ impl Host {
         match (method, &self.sampling) {
             ("ping", _) => Ok("{}".into()),
             (ROOTS, _) if !self.roots.is_empty() => Ok(self.list_roots().to_string()),
-            ("elicitation/create", _) => {
+            (ELICITATION, _) => {
                 let request = readable(params?)?;
                 let call = call_of(asker)?;
                 count_question(call)?;
@@ -210,7 +236,7 @@ impl Host {
     /// precedence.
     fn is_relayed(&self, method: &str) -> bool {
         match method {
-            "elicitation/create" => self.elicitation == ElicitationSupport::Offered,
+            ELICITATION => self.elicitation != ElicitationSupport::NotOffered,
             SAMPLING => self.relayed.sampling && self.sampling.is_none(),
             ROOTS => self.relayed.roots && self.roots.is_empty(),
             _ => false,
@@ -252,6 +278,10 @@ impl Host {
             "notifications/resources/updated" => {
                 let uri = params.and_then(ServerNews::updated_uri);
                 uri.map(|uri| self.news.send(ServerNews::ResourceUpdated(uri)));
+            }
+            "notifications/elicitation/complete" => {
+                let id = params.and_then(ServerNews::completed_id);
+                id.map(|id| self.news.send(ServerNews::UrlCompleted(id)));
             }
             "notifications/subscriptions/acknowledged" => self.watched.acknowledged(params),
             // A cancelled request needs no action, because the server ignores a late answer
@@ -298,6 +328,16 @@ fn count_question(call: &InFlight) -> Result<(), ServerRequestRefusal> {
     Err(ServerRequestRefusal::Declined(format!(
         "the MCP server asked the user too often; the limit is {ASKED_MAX} requests per call"
     )))
+}
+
+/// Returns true if a question asks the user to open a URL.
+fn is_about_url(params: &str) -> bool {
+    #[derive(Deserialize)]
+    struct QuestionKind<'a> {
+        #[serde(borrow)]
+        mode: Option<std::borrow::Cow<'a, str>>,
+    }
+    serde_json::from_str::<QuestionKind<'_>>(params).is_ok_and(|params| params.mode.as_deref() == Some("url"))
 }
 
 /// Returns true if a sampling request defines tools.

@@ -15,6 +15,9 @@ const RECORD_BYTES_MAX: usize = 64 << 10;
 /// The maximum length of a resource URI that is passed on, in bytes.
 const URI_BYTES_MAX: usize = 8 << 10;
 
+/// The maximum length of the id of a question about a URL, in bytes.
+const URL_ID_BYTES_MAX: usize = 1 << 10;
+
 /// A notification of an MCP server that a gateway passes to its clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ServerNews {
@@ -24,6 +27,8 @@ pub enum ServerNews {
     ResourcesChanged,
     /// The resource with this URI has changed.
     ResourceUpdated(String),
+    /// The user has finished at the URL of the question with this id.
+    UrlCompleted(String),
     /// The server has sent a log record.
     Log(LogRecord),
 }
@@ -59,6 +64,17 @@ impl ServerNews {
         }
         let updated: UpdateParams = serde_json::from_str(params.get()).ok()?;
         (updated.uri.len() <= URI_BYTES_MAX).then_some(updated.uri)
+    }
+
+    /// Reads the id of a question about a URL.
+    pub(super) fn completed_id(params: &RawValue) -> Option<String> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct CompletionParams {
+            elicitation_id: String,
+        }
+        let completed: CompletionParams = serde_json::from_str(params.get()).ok()?;
+        (completed.elicitation_id.len() <= URL_ID_BYTES_MAX).then_some(completed.elicitation_id)
     }
 }
 

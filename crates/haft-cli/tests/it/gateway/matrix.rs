@@ -233,6 +233,71 @@ fn question_of_a_call_is_never_in_the_reply_of_another_call_of_the_same_client()
 }
 
 #[test]
+fn question_about_a_url_is_translated_between_protocol_revisions() {
+    let accept = json!({"action": "accept"});
+    for (mode, arguments) in [("asks-url", json!({})), ("modern", json!({"asks": "url"}))] {
+        let place = place();
+        configure(&place, &[("up", mode, &[])], "");
+        let call = json!({"name": "up__echo", "arguments": arguments});
+        for abilities in [json!({"url": {}}), json!({"form": {}, "url": {}})] {
+            let abilities = json!({"elicitation": abilities});
+            let case = format!("{mode} {abilities}");
+            let mut client = McpClient::handshake(&place, &[], abilities.clone());
+            let id = client.begin("tools/call", call.clone());
+            let question = client.wait_for("elicitation/create");
+            let params = &question["params"];
+            assert_eq!(
+                (&params["mode"], &params["message"]),
+                (&json!("url"), &json!("up: Open it")),
+                "{case}"
+            );
+            let url_id = params["elicitationId"].as_str().unwrap_or_else(|| panic!("{case}: {params}"));
+            client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": accept}));
+            assert!(text(&client.reply(id)["result"]).contains("accept"), "{case}");
+            if mode == "asks-url" {
+                let completed = client.wait_for("notifications/elicitation/complete");
+                assert_eq!((url_id, &completed["params"]), ("e-1", &json!({"elicitationId": "e-1"})));
+            }
+            assert!(!url_id.is_empty(), "{case}");
+            client.ask("ping", json!({}));
+            let unknown =
+                client.others.iter().find(|sent| sent["method"] == "notifications/elicitation/complete");
+            assert_eq!(unknown, None, "the client did not receive this question");
+            client.end();
+
+            let mut client = McpClient::stateless(&place, &[], abilities);
+            let asked = client.ask("tools/call", call.clone());
+            let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+            let expected =
+                json!({"mode": "url", "url": "https://example.com/consent", "message": "up: Open it"});
+            assert_eq!(question["params"], expected, "{case}");
+            let mut again = call.clone();
+            again["requestState"] = asked["requestState"].clone();
+            again["inputResponses"] = json!({key: accept});
+            assert!(text(&client.ask("tools/call", again)).contains("accept"), "{case}");
+        }
+    }
+}
+
+#[test]
+fn client_gets_only_questions_of_the_kinds_that_it_supports() {
+    for (mode, offered, reason) in [
+        ("asks-person", json!({"url": {}}), "does not support forms"),
+        ("asks-url", json!({"form": {}}), "cannot ask its user to open a URL"),
+    ] {
+        let place = place();
+        configure(&place, &[("up", mode, &[])], "");
+        for mut client in [
+            McpClient::handshake(&place, &[], json!({"elicitation": offered})),
+            McpClient::stateless(&place, &[], json!({"elicitation": offered})),
+        ] {
+            let called = client.call("up__echo", json!({}));
+            assert!(text(&called).contains(reason), "{mode}: {called}");
+        }
+    }
+}
+
+#[test]
 fn each_question_of_a_shared_http_server_goes_to_the_client_whose_call_it_belongs_to() {
     for era in [UpstreamEra::Handshake, UpstreamEra::Stateless] {
         let place = place();

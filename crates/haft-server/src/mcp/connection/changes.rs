@@ -273,6 +273,7 @@ impl ClientConnection {
                     opened.resources_changed.notify_one();
                 }
                 Ok(ServerNews::ResourceUpdated(own)) => self.pass_update(&opened, server, &own).await,
+                Ok(ServerNews::UrlCompleted(id)) => self.pass_completion(&opened, server, &id).await,
                 Ok(ServerNews::Log(record)) => self.log.offer(&record.level, &record.params),
                 // Some of the missed notifications may have been changes.
                 Err(RecvError::Lagged(_)) => {
@@ -283,6 +284,17 @@ impl ClientConnection {
                 }
                 Err(RecvError::Closed) => return,
             }
+        }
+    }
+
+    /// Tells the client that the user has finished at a URL, if the client received the question about this URL.
+    async fn pass_completion(&self, opened: &OpenedClient, server: usize, id: &str) {
+        let server = opened.shared.upstreams.servers[server].name();
+        let is_told = self.questions.urls.end(server, id) && *self.era() == ConnectionEra::Handshake;
+        if is_told {
+            let params = json!({ "elicitationId": id });
+            let text = message::notification("notifications/elicitation/complete", &params);
+            self.out.send(MessageScope::Connection, text).await;
         }
     }
 
