@@ -22,6 +22,24 @@ def text(words, **more):
     return {"content": [{"type": "text", "text": words}], **more}
 
 
+opened = []
+
+
+def requires_url(request):
+    """Refuses a request until the user has opened a URL, and reports this moment a little later."""
+    if opened:
+        return False
+    error = {"code": -32042, "message": "open the URL first", "data": {"elicitations": [{**URL, "elicitationId": "e-1"}]}}
+    send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+
+    def complete():
+        time.sleep(1)
+        opened.append(True)
+        send({"jsonrpc": "2.0", "method": "notifications/elicitation/complete", "params": {"elicitationId": "e-1"}})
+    threading.Thread(target=complete).start()
+    return True
+
+
 def offered(request, method, params):
     """Answers requests for resources and prompts, with fields that no specification defines."""
     link = {"type": "resource_link", "uri": "note://1", "name": "one", "vendor": 2}
@@ -46,6 +64,8 @@ def offered(request, method, params):
         return send({"jsonrpc": "2.0", "method": "notifications/resources/list_changed"})
     if method == "prompts/list":
         return reply(request, {"prompts": [{"name": "greet", "arguments": [{"name": "who"}], "vendor": 4}]})
+    if method == "prompts/get" and params.get("arguments", {}).get("who") == "consent":
+        return requires_url(request) or reply(request, {"messages": [said("Greet")]})
     if method == "prompts/get":
         if "arguments" not in params:
             asked = ask("elicitation/create", FORM)
@@ -217,6 +237,8 @@ def call(request):
         return reply(request, text(json.dumps(ask("roots/list", {}))))
     if mode == "asks-person":
         return reply(request, text(json.dumps(ask("elicitation/create", FORM))))
+    if mode == "asks-url" and name == "fail":
+        return requires_url(request) or reply(request, text("the URL is open"))
     if mode == "asks-url" and name == "echo":
         reply(request, text(json.dumps(ask("elicitation/create", {**URL, "elicitationId": "e-1"}))))
         for number in (1, 2):

@@ -5,6 +5,7 @@ mod changes;
 mod lists;
 mod opened;
 mod passed;
+mod required_urls;
 mod rounds;
 mod task_requests;
 mod upstream_login;

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use haft_core::output::{OutputContent, RawResult, ResourceLink, ToolOutput};
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
+use haft_tools::mcp::URL_REQUIRED;
 use serde_json::{Map, Value, json};
 
 use super::era::RequestEra;
@@ -48,6 +49,12 @@ pub(super) fn call_result(result: &ToolResult, form: &ResultForm<'_>) -> Result<
         Ok(output) => Ok(output_json(output, form)),
         Err(error) if error.kind == ToolErrorKind::UnknownTool => {
             Err(GatewayError::new(INVALID_PARAMS, form.shown(&error.message)))
+        }
+        // The revision without sessions has no error for URLs that a user must open.
+        Err(ToolError { protocol: Some(error), .. })
+            if error.code == URL_REQUIRED && matches!(form.era, RequestEra::Stateless(_)) =>
+        {
+            Ok(failed(&form.shown(&error.message), form.era))
         }
         Err(ToolError { protocol: Some(error), .. }) => {
             let sent = GatewayError::new(error.code, error.message.clone());
@@ -144,7 +151,7 @@ fn piece(content: &OutputContent, uris: Option<&UriMap<'_>>) -> Value {
         OutputContent::Audio { media_type, bytes } => {
             json!({ "type": "audio", "mimeType": media_type, "data": BASE64_STANDARD.encode(bytes) })
         }
-        OutputContent::Link(link) => link_piece(link, shown(&link.uri)),
+        OutputContent::Link(link) => link_piece(link, &shown(&link.uri)),
         OutputContent::Resource { uri, media_type, text: Some(text) } => {
             json!({ "type": "resource", "resource": resource(&shown(uri), media_type.as_deref(), "text", text) })
         }
@@ -162,7 +169,7 @@ fn piece(content: &OutputContent, uris: Option<&UriMap<'_>>) -> Value {
     }
 }
 
-fn link_piece(link: &ResourceLink, uri: String) -> Value {
+fn link_piece(link: &ResourceLink, uri: &str) -> Value {
     let ResourceLink { uri: own, media_type, name, title, description } = link;
     // Each link must have a name.
     let mut piece = json!({ "type": "resource_link", "uri": uri, "name": name.as_ref().unwrap_or(own) });

@@ -229,14 +229,6 @@ pub(super) enum UpstreamRefusal {
     Other(GatewayError),
 }
 
-impl UpstreamRefusal {
-    pub(super) fn into_error(self) -> GatewayError {
-        match self {
-            Self::LoginRequired(error) | Self::Other(error) => error,
-        }
-    }
-}
-
 /// Returns the server of a URI or name if it is among the offered servers; `Any` if the lists must be searched.
 pub(super) fn among<'a>(owner: AddressOwner<'a>, offered: &[usize]) -> AddressOwner<'a> {
     match owner {

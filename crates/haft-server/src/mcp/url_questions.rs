@@ -35,6 +35,16 @@ impl AwaitedUrls {
         }
     }
 
+    /// Adds the questions in an error that lists them, with the code -32042.
+    pub(super) fn add_listed(&self, server: &str, data: Option<&Value>) {
+        let listed = data.and_then(|data| data["elicitations"].as_array());
+        for question in listed.into_iter().flatten().take(AWAITED_MAX) {
+            if let Some(id) = question[ID].as_str() {
+                self.add(server, id.to_owned());
+            }
+        }
+    }
+
     /// Ends a question. Returns true if the client received a question with this id from this server.
     pub(super) fn end(&self, server: &str, id: &str) -> bool {
         let mut awaited = self.lock();
@@ -108,7 +118,7 @@ mod tests {
     fn end_of_a_question_concerns_only_the_client_and_the_server_that_asked() {
         let (asked, other) = (AwaitedUrls::default(), AwaitedUrls::default());
         asked.add("up", "e".into());
-        asked.add("up", "f".into());
+        asked.add_listed("up", Some(&json!({"elicitations": [{"elicitationId": "f"}, {}, 7]})));
         assert!(!other.end("up", "e"), "another client");
         assert!(!asked.end("down", "e"), "another server");
         assert_eq!(["e", "f", "e"].map(|id| asked.end("up", id)), [true, true, false]);

@@ -70,10 +70,10 @@ impl ServerNews {
     pub(super) fn completed_id(params: &RawValue) -> Option<String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct CompletionParams {
+        struct UrlCompletedParams {
             elicitation_id: String,
         }
-        let completed: CompletionParams = serde_json::from_str(params.get()).ok()?;
+        let completed: UrlCompletedParams = serde_json::from_str(params.get()).ok()?;
         (completed.elicitation_id.len() <= URL_ID_BYTES_MAX).then_some(completed.elicitation_id)
     }
 }

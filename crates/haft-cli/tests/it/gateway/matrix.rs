@@ -280,6 +280,56 @@ fn question_about_a_url_is_translated_between_protocol_revisions() {
 }
 
 #[test]
+fn required_url_is_an_error_with_a_handshake_and_a_question_without() {
+    let tool = |name: &str| json!({"name": name, "arguments": {}});
+    let prompt = json!({"name": "up__greet", "arguments": {"who": "consent"}});
+    for (mode, method, params) in
+        [("asks-url", "tools/call", tool("up__fail")), ("offers", "prompts/get", prompt)]
+    {
+        let place = place();
+        configure(&place, &[("up", mode, &[])], "");
+        let abilities = json!({"elicitation": {"url": {}}});
+        let mut client = McpClient::handshake(&place, &[], abilities.clone());
+        let id = client.begin(method, params.clone());
+        let refused = client.reply(id)["error"].clone();
+        assert_eq!(refused["code"], -32042, "{method}: {refused}");
+        assert_eq!(refused["data"]["elicitations"][0]["elicitationId"], "e-1");
+        let completed = client.wait_for("notifications/elicitation/complete");
+        assert_eq!(completed["params"], json!({"elicitationId": "e-1"}));
+        client.ask(method, params.clone());
+        client.end();
+
+        // haft repeats the request when the server reports the end.
+        let mut client = McpClient::stateless(&place, &[], abilities);
+        let asked = client.ask(method, params.clone());
+        let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        let expected = json!({"mode": "url", "url": "https://example.com/consent", "message": "up: Open it"});
+        assert_eq!(question["params"], expected, "{method}");
+        let mut again = params.clone();
+        again["requestState"] = asked["requestState"].clone();
+        again["inputResponses"] = json!({key: {"action": "accept"}});
+        let done = client.ask(method, again.clone());
+        assert_eq!((&done["resultType"], &done["isError"]), (&json!("complete"), &Value::Null), "{done}");
+        client.end();
+
+        for (abilities, reason) in
+            [(json!({}), "cannot ask its user"), (json!({"elicitation": {"url": {}}}), "did not open")]
+        {
+            let mut client = McpClient::stateless(&place, &[], abilities.clone());
+            let id = client.begin(method, params.clone());
+            let mut reply = client.reply(id);
+            if abilities != json!({}) {
+                again["requestState"] = reply["result"]["requestState"].clone();
+                again["inputResponses"] = json!({key: {"action": "decline"}});
+                let id = client.begin(method, again.clone());
+                reply = client.reply(id);
+            }
+            assert!(reply.to_string().contains(reason) && reply["error"]["code"] != -32042, "{reply}");
+        }
+    }
+}
+
+#[test]
 fn client_gets_only_questions_of_the_kinds_that_it_supports() {
     for (mode, offered, reason) in [
         ("asks-person", json!({"url": {}}), "does not support forms"),

@@ -22,8 +22,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::ClientConnection;
 use super::opened::OpenedClient;
+use super::required_urls::UserStep;
 use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
-use super::upstream_login::{LOGINS_PER_REQUEST_MAX, LoginStep, login_server};
+use super::upstream_login::LoginStep;
 use crate::mcp::client_log::McpLogLevel;
 use crate::mcp::era::RequestEra;
 use crate::mcp::handshake_form::OutputRoot;
@@ -372,14 +373,14 @@ impl ClientConnection {
         mut call: ToolCall,
         (era, asker): (RequestEra, Arc<dyn ClientRelay>),
     ) -> Result<String, GatewayError> {
-        let mut logins = 0;
+        let mut rounds = 0;
         loop {
             let result = self.execute_once(&opened, &context, call).await;
-            let server = login_server(&opened.shared, &result).filter(|_| logins < LOGINS_PER_REQUEST_MAX);
-            let Some(server) = server else { return self.result_json(&opened, &result, era) };
-            logins += 1;
-            // A login is rare, so its future is not a part of the future of each call.
-            match Box::pin(self.request_login(&opened, server, (era, &*asker))).await {
+            let step = UserStep::of(&opened.shared, &result).filter(|step| rounds < step.rounds_max());
+            let Some(step) = step else { return self.result_json(&opened, &result, era) };
+            rounds += 1;
+            // Such a step is rare, so its future is not a part of the future of each call.
+            match Box::pin(self.request_step(&opened, &step, (era, &*asker))).await {
                 LoginStep::Repeat => call = result.call,
                 LoginStep::Reply(error) => return Err(error),
                 LoginStep::Failed(reason) => {

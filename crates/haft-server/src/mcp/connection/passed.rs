@@ -9,7 +9,7 @@ use haft_core::output::ToolOutput;
 use haft_core::result::{ProtocolError, ToolError, ToolErrorKind};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::CallOptions;
-use haft_tools::mcp::{PassedMethod, PassedRequest};
+use haft_tools::mcp::{PassedMethod, PassedRequest, URL_REQUIRED};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -17,8 +17,9 @@ use serde_json::{Value, json};
 use super::calls::{RequestedNotices, new_call_id};
 use super::lists::{read_stored, unknown_resource};
 use super::opened::OpenedClient;
+use super::required_urls::UserStep;
 use super::rounds::{RequestRound, RoundParams};
-use super::upstream_login::{LOGINS_PER_REQUEST_MAX, LoginStep};
+use super::upstream_login::LoginStep;
 use super::{ClientConnection, LIST_TTL_MS};
 use crate::mcp::address::{AddressOwner, stored_handle};
 use crate::mcp::era::RequestEra;
@@ -346,18 +347,21 @@ impl ClientConnection {
         let name = (method != PassedMethod::Complete).then_some(name);
         let request = PassedRequest { method, fields, name, caller };
         let upstreams = &opened.shared.upstreams;
-        let mut logins = 0;
+        let mut rounds = 0;
         loop {
-            let refusal = match upstreams.pass(server, &request, &progress).await {
-                Err(UpstreamRefusal::LoginRequired(refusal))
-                    if may_ask_for_login(method, call.era) && logins < LOGINS_PER_REQUEST_MAX =>
-                {
-                    refusal
+            let (step, refusal) = match upstreams.pass(server, &request, &progress).await {
+                Ok(result) => return Ok(result),
+                Err(UpstreamRefusal::LoginRequired(refusal)) => (UserStep::Login(server), refusal),
+                Err(UpstreamRefusal::Other(refusal)) if refusal.code == URL_REQUIRED => {
+                    (UserStep::OpenUrls(server, refusal.data.clone()), refusal)
                 }
-                outcome => return outcome.map_err(UpstreamRefusal::into_error),
+                Err(UpstreamRefusal::Other(refusal)) => return Err(refusal),
             };
-            logins += 1;
-            match Box::pin(self.request_login(opened, server, (call.era, &*call.asker))).await {
+            if !may_ask_for_login(method, call.era) || rounds >= step.rounds_max() {
+                return Err(refusal);
+            }
+            rounds += 1;
+            match Box::pin(self.request_step(opened, &step, (call.era, &*call.asker))).await {
                 LoginStep::Repeat => {}
                 LoginStep::Reply(error) => return Err(error),
                 LoginStep::Failed(reason) => {
@@ -435,11 +439,15 @@ fn cacheable(result: &str) -> String {
     object.to_string()
 }
 
-/// Sets the error code for an unknown resource, which depends on the protocol revision.
+/// Sets the error code for an unknown resource, which depends on the protocol revision. The revision without sessions has
+/// no code for URLs that a user must open.
 fn in_era(error: GatewayError, era: RequestEra) -> GatewayError {
     match era {
         RequestEra::Stateless(_) if error.code == RESOURCE_NOT_FOUND => {
             GatewayError { code: INVALID_PARAMS, ..error }
+        }
+        RequestEra::Stateless(_) if error.code == URL_REQUIRED => {
+            GatewayError::new(INTERNAL_ERROR, error.message)
         }
         RequestEra::Stateless(_) | RequestEra::Handshake => error,
     }

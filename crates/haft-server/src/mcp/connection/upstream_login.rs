@@ -21,7 +21,7 @@ use crate::mcp::shared_tools::SharedTools;
 
 /// The time that a repeated request waits for the end of the login before haft asks again. It is shorter than the
 /// timeout of common clients.
-const REPEATED_WAIT: Duration = Duration::from_secs(25);
+pub(super) const REPEATED_WAIT: Duration = Duration::from_secs(25);
 
 /// The maximum number of logins during one request. A server may reject the token of a login at once.
 pub(super) const LOGINS_PER_REQUEST_MAX: usize = 2;
