@@ -9,6 +9,7 @@ mod required_urls;
 mod rounds;
 mod task_requests;
 mod upstream_login;
+mod user_step;
 
 use std::collections::HashMap;
 use std::io;

@@ -22,9 +22,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::ClientConnection;
 use super::opened::OpenedClient;
-use super::required_urls::UserStep;
 use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
-use super::upstream_login::LoginStep;
+use super::user_step::{StepOutcome, UserStep};
 use crate::mcp::client_log::McpLogLevel;
 use crate::mcp::era::RequestEra;
 use crate::mcp::handshake_form::OutputRoot;
@@ -297,7 +296,7 @@ impl ClientConnection {
     }
 
     /// Returns the context of a call. The client's user approves calls through `asker`. If the operator approves the call,
-    /// the question is withdrawn when the client stops to read the reply. In revisions without sessions, the end of the
+    /// the question is withdrawn when the client stops reading the reply. In revisions without sessions, the end of the
     /// response already cancels the call.
     fn call_context(
         self: &Arc<Self>,
@@ -381,14 +380,14 @@ impl ClientConnection {
             rounds += 1;
             // Such a step is rare, so its future is not a part of the future of each call.
             match Box::pin(self.request_step(&opened, &step, (era, &*asker))).await {
-                LoginStep::Repeat => call = result.call,
-                LoginStep::Reply(error) => return Err(error),
-                LoginStep::Failed(reason) => {
+                StepOutcome::Repeat => call = result.call,
+                StepOutcome::Reply(error) => return Err(error),
+                StepOutcome::Failed(reason) => {
                     let refusal = result.outcome.err().map(|error| error.message).unwrap_or_default();
                     let text = opened.shared.upstreams.without_addresses(&format!("{refusal}\n{reason}"));
                     return Ok(failed(&text, era));
                 }
-                LoginStep::NotOffered => return self.result_json(&opened, &result, era),
+                StepOutcome::NotOffered => return self.result_json(&opened, &result, era),
             }
         }
     }

@@ -17,9 +17,8 @@ use serde_json::{Value, json};
 use super::calls::{RequestedNotices, new_call_id};
 use super::lists::{read_stored, unknown_resource};
 use super::opened::OpenedClient;
-use super::required_urls::UserStep;
 use super::rounds::{RequestRound, RoundParams};
-use super::upstream_login::LoginStep;
+use super::user_step::{StepOutcome, UserStep};
 use super::{ClientConnection, LIST_TTL_MS};
 use crate::mcp::address::{AddressOwner, stored_handle};
 use crate::mcp::era::RequestEra;
@@ -362,13 +361,13 @@ impl ClientConnection {
             }
             rounds += 1;
             match Box::pin(self.request_step(opened, &step, (call.era, &*call.asker))).await {
-                LoginStep::Repeat => {}
-                LoginStep::Reply(error) => return Err(error),
-                LoginStep::Failed(reason) => {
+                StepOutcome::Repeat => {}
+                StepOutcome::Reply(error) => return Err(error),
+                StepOutcome::Failed(reason) => {
                     let reason = upstreams.without_addresses(&reason);
                     return Err(GatewayError::new(refusal.code, format!("{}: {reason}", refusal.message)));
                 }
-                LoginStep::NotOffered => return Err(refusal),
+                StepOutcome::NotOffered => return Err(refusal),
             }
         }
     }

@@ -10,6 +10,7 @@ use haft_tools::mcp::{LOGIN_NEEDED, URL_REQUIRED};
 use serde_json::{Value, json};
 
 use super::opened::OpenedClient;
+use super::user_step::StepOutcome;
 use super::{CORE_TASKS, ClientConnection};
 use crate::mcp::era::RequestEra;
 use crate::mcp::held::AbortOnDrop;
@@ -29,19 +30,6 @@ pub(super) const LOGINS_PER_REQUEST_MAX: usize = 2;
 /// The key of the question in a reply.
 const QUESTION_KEY: &str = "login";
 
-/// The next step of a request to a server that requires a login.
-#[derive(Debug)]
-pub(super) enum LoginStep {
-    /// The login is finished, so the request can be sent again.
-    Repeat,
-    /// The reply, with the URL for the user.
-    Reply(GatewayError),
-    /// The login failed, for this reason.
-    Failed(String),
-    /// The client cannot ask its user to open a URL, or only the operator can log in.
-    NotOffered,
-}
-
 impl ClientConnection {
     /// Asks the user to log in, in the way of the protocol revision.
     pub(super) async fn request_login(
@@ -49,16 +37,16 @@ impl ClientConnection {
         opened: &OpenedClient,
         server: usize,
         (era, asker): (RequestEra, &dyn ClientRelay),
-    ) -> LoginStep {
+    ) -> StepOutcome {
         let tools = &opened.shared;
         let Some(target) = tools.login_target(server).filter(|_| self.can_open_urls(tools, era)) else {
-            return LoginStep::NotOffered;
+            return StepOutcome::NotOffered;
         };
         let begun =
             self.pool.logins.begin(target, &self.user.principal, &tools.upstreams.servers[server]).await;
         let login = match begun {
             Ok(login) => login,
-            Err(reason) => return LoginStep::Failed(reason),
+            Err(reason) => return StepOutcome::Failed(reason),
         };
         match era {
             RequestEra::Handshake => self.url_required(&login),
@@ -77,14 +65,14 @@ impl ClientConnection {
     }
 
     /// Returns the error that names the URL, and notifies the client when the login is finished.
-    fn url_required(&self, login: &Arc<PendingLogin>) -> LoginStep {
-        let Some(url) = self.pool.logins.url(login) else { return LoginStep::Repeat };
+    fn url_required(&self, login: &Arc<PendingLogin>) -> StepOutcome {
+        let Some(url) = self.pool.logins.url(login) else { return StepOutcome::Repeat };
         let elicitation = json!({
             "mode": "url", "elicitationId": login.id, "url": url, "message": message_of(login),
         });
         self.announce_end(login);
         let error = GatewayError::new(URL_REQUIRED, message_of(login));
-        LoginStep::Reply(error.with_data(json!({ "elicitations": [elicitation] })))
+        StepOutcome::Reply(error.with_data(json!({ "elicitations": [elicitation] })))
     }
 
     /// Notifies the client when the user has logged in. Only the first call for a login has an effect.
@@ -116,7 +104,7 @@ async fn ask_until_logged_in(
     logins: &UpstreamLogins,
     login: &PendingLogin,
     asker: &dyn ClientRelay,
-) -> LoginStep {
+) -> StepOutcome {
     // The login itself has a time limit, so this loop has one too.
     loop {
         let Some(url) = logins.url(login) else {
@@ -133,10 +121,10 @@ async fn ask_until_logged_in(
         };
         let answer = match asker.relay(request).await {
             Ok(answer) => serde_json::from_str::<Value>(answer.get()).unwrap_or_default(),
-            Err(reason) => return LoginStep::Failed(reason),
+            Err(reason) => return StepOutcome::Failed(reason),
         };
         if answer["action"] != "accept" {
-            return LoginStep::Failed("the user did not log in".into());
+            return StepOutcome::Failed("the user did not log in".into());
         }
         let phase = login.ended_within(REPEATED_WAIT).await;
         if !matches!(phase, LoginPhase::Waiting(_)) {
@@ -145,11 +133,13 @@ async fn ask_until_logged_in(
     }
 }
 
-fn step_after(phase: LoginPhase) -> LoginStep {
+fn step_after(phase: LoginPhase) -> StepOutcome {
     match phase {
-        LoginPhase::Finished => LoginStep::Repeat,
-        LoginPhase::Failed(reason) => LoginStep::Failed(reason),
-        LoginPhase::Preparing | LoginPhase::Waiting(_) => LoginStep::Failed("the login was cancelled".into()),
+        LoginPhase::Finished => StepOutcome::Repeat,
+        LoginPhase::Failed(reason) => StepOutcome::Failed(reason),
+        LoginPhase::Preparing | LoginPhase::Waiting(_) => {
+            StepOutcome::Failed("the login was cancelled".into())
+        }
     }
 }
 
@@ -207,7 +197,10 @@ mod tests {
         tokio::time::pause();
         let began = tokio::time::Instant::now();
         let step = ask_until_logged_in(&logins, &login, &user).await;
-        assert!(matches!(&step, LoginStep::Failed(reason) if reason.contains("did not log in")), "{step:?}");
+        assert!(
+            matches!(&step, StepOutcome::Failed(reason) if reason.contains("did not log in")),
+            "{step:?}"
+        );
         assert_eq!(user.0.load(Ordering::Relaxed), 3);
         assert!(began.elapsed() >= 2 * REPEATED_WAIT, "{:?}", began.elapsed());
     }
