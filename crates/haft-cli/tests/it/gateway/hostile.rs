@@ -227,6 +227,15 @@ fn upstream_with_countless_tools_is_listed_in_pages() {
     assert!(names.is_sorted() && names.len() == count && count > 5_000, "{count}");
 }
 
+/// Ends the connection, and returns the standard error output of the gateway.
+fn reported_until_the_end(mut client: McpClient) -> String {
+    let mut errors = client.child.stderr.take().unwrap();
+    assert_eq!(client.end(), 0);
+    let mut reported = String::new();
+    errors.read_to_string(&mut reported).unwrap();
+    reported
+}
+
 #[test]
 fn operator_and_client_learn_once_that_the_tool_list_of_an_upstream_is_cut() {
     let place = place();
@@ -236,10 +245,7 @@ fn operator_and_client_learn_once_that_the_tool_list_of_an_upstream_is_cut() {
     let logged = client.wait_for("notifications/message");
     assert!(logged["params"]["data"].as_str().unwrap().contains(warning), "{logged}");
     client.ask("tools/list", json!({}));
-    let mut errors = client.child.stderr.take().unwrap();
-    assert_eq!(client.end(), 0);
-    let mut reported = String::new();
-    errors.read_to_string(&mut reported).unwrap();
+    let reported = reported_until_the_end(client);
     assert_eq!(reported.matches(warning).count(), 1, "{reported}");
 }
 
@@ -258,10 +264,7 @@ fn operator_and_client_learn_once_which_members_of_a_tool_are_left_out() {
     assert_eq!(*odd(0), json!({"name": "up__odd_00", "inputSchema": {"type": "object"}}));
     assert_eq!(odd(9)["annotations"], json!({}));
     client.ask("tools/list", json!({}));
-    let mut errors = client.child.stderr.take().unwrap();
-    assert_eq!(client.end(), 0);
-    let mut reported = String::new();
-    errors.read_to_string(&mut reported).unwrap();
+    let reported = reported_until_the_end(client);
     assert_eq!(reported.matches(warning).count(), 1, "{reported}");
     // Of 24 such tools, 20 have a warning each.
     assert_eq!(reported.matches("so haft leaves them out").count(), 20, "{reported}");
