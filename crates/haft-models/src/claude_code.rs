@@ -4,7 +4,7 @@
 //! standard streams. A call ends the reply, and the next request passes the result to the same process. Each use of one
 //! of the command's own tools becomes such a call too, because a hook asks haft first. This module does not start
 //! processes: the embedding program implements [`StartCommand`]. Start reading at [`ClaudeCode`]; `command.rs`,
-//! `control.rs`, `prompt.rs`, `reader.rs` and `resume.rs` are pure.
+//! `control.rs`, `prompt.rs`, `reader.rs`, `resume.rs` and `tool_uses.rs` are pure.
 
 mod allowed;
 mod command;
@@ -15,6 +15,7 @@ mod provider;
 mod reader;
 mod resume;
 mod session;
+mod tool_uses;
 mod waiting;
 
 use std::sync::Arc;

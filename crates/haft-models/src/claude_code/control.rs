@@ -135,7 +135,6 @@ fn permission_name(tool: Option<&str>, own_tools: &[String]) -> String {
 fn hook(request: String, asked: &Value, own_tools: &[String]) -> ControlRequest {
     let input = &asked["input"];
     let tool = input["tool_name"].as_str();
-    let is_haft_tool = |name: &str| name.starts_with(&format!("mcp__{SERVER}__"));
     if tool.is_some_and(|name| is_haft_tool(name) || name == STRUCTURED_ANSWER) {
         return ControlRequest::Answered(success(&request, &json!({})));
     }
@@ -146,6 +145,13 @@ fn hook(request: String, asked: &Value, own_tools: &[String]) -> ControlRequest 
         request,
         waits_for: AwaitedReply::HookDecision,
     })
+}
+
+/// Returns true if this is the name that Claude Code gives to a tool of haft.
+pub(super) fn is_haft_tool(name: &str) -> bool {
+    name.strip_prefix("mcp__")
+        .and_then(|name| name.strip_prefix(SERVER))
+        .is_some_and(|name| name.starts_with("__"))
 }
 
 /// Returns the output of the hook.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use haft_core::framing::{FrameTooLarge, LineSplitter, StreamLimits};
@@ -56,6 +57,7 @@ impl ModelProvider for ClaudeCode {
             reader: ClaudeOutputReader::new(texts(&request)),
             request,
             calls: Vec::new(),
+            calls_until: None,
             continued: false,
             resumed: 0,
             phase: ClaudePhase::Starting(Box::new(session)),
@@ -77,6 +79,8 @@ struct ClaudeRequest<'a> {
     ready: VecDeque<ModelEvent>,
     /// The calls at the end of the reply.
     calls: Vec<CommandCall>,
+    /// The time at which haft stops waiting for further calls of the message.
+    calls_until: Option<Instant>,
     /// True if the process continued after haft had sent it tool results. If such a process dies, its resumed session
     /// may not have these results.
     continued: bool,
@@ -94,6 +98,10 @@ enum ClaudePhase {
 
 /// The maximum length of an output line of Claude Code, in bytes. One line contains the whole output of a tool.
 const LINE_BYTES_MAX: usize = 64 << 20;
+
+/// The maximum time that haft waits, after the end of a message, for the other calls of this message. A call can be
+/// delayed by a hook of the user, or by a busy machine. If it comes later, it is a turn of its own.
+const FURTHER_CALLS_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// A `claude` process whose output is being read.
 struct ClaudeRun {
@@ -178,7 +186,17 @@ impl ClaudeRequest<'_> {
         if reading.is_over {
             return self.end().await;
         }
-        let bytes = reading.command.read().await;
+        let read = reading.command.read();
+        let bytes = match self.calls_until {
+            None => read.await,
+            Some(until) => {
+                let Ok(bytes) = timeout_at(until, read).await else {
+                    self.hand_over_calls();
+                    return Ok(());
+                };
+                bytes
+            }
+        };
         let lines = match bytes.as_deref() {
             // A read error also ends the output. The result line and the exit status decide whether Claude Code
             // succeeded.
@@ -212,9 +230,17 @@ impl ClaudeRequest<'_> {
             reading.command.close_input();
         }
         self.pass_events_on();
-        // Wait for the end of a message that is still being written: the message may contain further calls, which the
-        // run can make together.
-        if !self.calls.is_empty() && !self.reader.is_in_message() {
+        self.gather_calls();
+    }
+
+    /// Ends the reply if all calls of the message have arrived, so that the run can make them together. A call can
+    /// arrive before the end of its message, and also after it.
+    fn gather_calls(&mut self) {
+        if self.calls.is_empty() || self.reader.is_in_message() {
+            self.calls_until = None;
+        } else if self.reader.expects_more_than(&self.calls) {
+            self.calls_until.get_or_insert_with(|| Instant::now() + FURTHER_CALLS_WAIT_MAX);
+        } else {
             self.hand_over_calls();
         }
     }
@@ -245,6 +271,7 @@ impl ClaudeRequest<'_> {
         let next_reader = ClaudeOutputReader::new(texts(&self.request));
         let reader = std::mem::replace(&mut self.reader, next_reader);
         let calls = std::mem::take(&mut self.calls);
+        self.calls_until = None;
         if let Some(session) = reader.session.clone() {
             let waiting = WaitingCommand { command, lines, unread, reader, calls, allowed };
             self.provider.sessions.put(ClaudeSession::after_calls(session, &self.request, waiting));
@@ -296,6 +323,7 @@ impl ClaudeRequest<'_> {
                     self.turn = self.turn.clone().resuming(session);
                 }
                 self.calls.clear();
+                self.calls_until = None;
                 self.phase = ClaudePhase::Starting(Box::default());
                 Ok(())
             }

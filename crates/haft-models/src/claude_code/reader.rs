@@ -7,6 +7,7 @@ use haft_core::price::Cost;
 use serde_json::Value;
 
 use super::control::CommandCall;
+use super::tool_uses::PendingToolUses;
 use crate::failure;
 use crate::wire::ErrorHead;
 
@@ -30,6 +31,7 @@ pub(super) struct ClaudeOutputReader {
     /// The pending text. It is the answer unless another message follows.
     pending: Option<String>,
     live: StreamedMessage,
+    tool_uses: PendingToolUses,
     events: Vec<ModelEvent>,
     outcome: Option<ClaudeOutcome>,
     /// The reason why the model stopped, if Claude Code reports one.
@@ -100,6 +102,7 @@ impl ClaudeOutputReader {
             parts: 0,
             pending: None,
             live: StreamedMessage::default(),
+            tool_uses: PendingToolUses::default(),
             events: Vec::new(),
             outcome: None,
             stop: StopReason::EndOfTurn,
@@ -120,10 +123,16 @@ impl ClaudeOutputReader {
         self.live.streaming
     }
 
+    /// Returns true if Claude Code will soon send more calls that belong together with these.
+    pub(super) fn expects_more_than(&self, calls: &[CommandCall]) -> bool {
+        self.tool_uses.expect_more_than(calls)
+    }
+
     /// Ends a reply with calls. Returns the usage since the last reply.
     pub(super) fn finish_with_calls(&mut self, calls: &[CommandCall]) -> TokenUsage {
         self.close();
         self.demote_pending_text();
+        self.tool_uses.remove_calls(calls);
         for call in calls {
             let part = PartStart::Call { id: call.id.clone(), name: call.name.clone() };
             self.part(part, call.arguments.to_string());
@@ -154,6 +163,7 @@ impl ClaudeOutputReader {
             Some("system") if line["subtype"] == "init" => self.began(line),
             Some("stream_event") => self.live(&line["event"]),
             Some("assistant") if line["is_api_error_message"] != true => self.read_message(&line["message"]),
+            Some("user") => self.tool_uses.remove_results(&line["message"]),
             Some("result") => self.ended(line),
             _ => {}
         }
@@ -216,6 +226,7 @@ impl ClaudeOutputReader {
         match event["type"].as_str() {
             Some("message_start") => {
                 self.live_message(event["message"]["id"].as_str());
+                self.tool_uses.clear();
                 self.messages.current = usage(&event["message"]["usage"]).unwrap_or_default();
             }
             Some("message_delta") => {
@@ -228,6 +239,7 @@ impl ClaudeOutputReader {
             Some("content_block_start") => {
                 self.close();
                 self.demote_pending_text();
+                self.tool_uses.add_block(&event["content_block"]);
                 match (event["content_block"]["type"].as_str(), self.texts) {
                     (Some("thinking"), _) => self.live.flowing = Some(PartStart::Reasoning),
                     (Some("text"), TextMeaning::Answer) => self.live.flowing = Some(PartStart::Text),

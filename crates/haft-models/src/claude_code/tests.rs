@@ -231,6 +231,37 @@ async fn tool_results_continue_the_same_claude_code_process() {
     assert_eq!(permission["message"], "denied\nUser:\nbe quick");
 }
 
+const TWO_TOOL_USES: &str = r#"{"type":"system","subtype":"init","session_id":"s"}
+{"type":"stream_event","event":{"type":"message_start","message":{"id":"m"}}}
+{"type":"stream_event","event":{"type":"content_block_start","content_block":{"type":"tool_use","id":"c1","name":"mcp__haft__t"}}}
+{"type":"stream_event","event":{"type":"content_block_start","content_block":{"type":"tool_use","id":"c2","name":"mcp__haft__t"}}}
+{"type":"control_request","request_id":"r1","request":{"subtype":"mcp_message","message":{"method":"tools/call","id":1,"params":{"name":"t","_meta":{"claudecode/toolUseId":"c1"}}}}}
+{"type":"stream_event","event":{"type":"message_stop"}}
+"#;
+
+const LATE_CALL: &str = r#"{"type":"control_request","request_id":"r2","request":{"subtype":"mcp_message","message":{"method":"tools/call","id":2,"params":{"name":"t","_meta":{"claudecode/toolUseId":"c2"}}}}}
+"#;
+
+/// Returns the ids of the calls of a reply.
+async fn call_ids(bench: &ClaudeTestBench) -> Vec<String> {
+    let reply = ReplyFold::of(bench.ask().await.into_iter().map(Result::unwrap));
+    reply.parts.iter().filter_map(|part| Some(part.as_call()?.id.0.clone())).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_after_the_end_of_its_message_joins_the_other_calls() {
+    let run = Box::leak(format!("{TWO_TOOL_USES}{LATE_CALL}").into_boxed_str());
+    assert_eq!(call_ids(&ClaudeTestBench::new(&[run])).await, ["c1", "c2"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_is_made_alone_if_the_other_one_does_not_arrive() {
+    let began = tokio::time::Instant::now();
+    let run = Box::leak(format!("{TWO_TOOL_USES}…").into_boxed_str());
+    assert_eq!(call_ids(&ClaudeTestBench::new(&[run])).await, ["c1"]);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn results_are_sent_to_the_resumed_session_if_the_command_has_ended() {
     for (waited, label) in
