@@ -13,7 +13,7 @@ use crate::digest::Digest;
 use crate::naming::ToolIdentity;
 use crate::position::RunPosition;
 use crate::rules::{PermissionRules, Ruling};
-use crate::run::ApprovalVerdict;
+use crate::run::CallDecision;
 use crate::tool::{CallId, ToolCall};
 use crate::validate::ValidArguments;
 
@@ -133,9 +133,9 @@ pub trait Approver: Send + Sync {
         id: ApprovalId,
         place: RunPosition,
         call: &'a ToolCall,
-    ) -> BoxFuture<'a, ApprovalVerdict> {
+    ) -> BoxFuture<'a, CallDecision> {
         let _ = (id, place, call);
-        Box::pin(async { ApprovalVerdict::Denied })
+        Box::pin(async { CallDecision::Deny })
     }
 }
 
@@ -213,28 +213,111 @@ fn offset(text: &str, characters: usize) -> usize {
 /// Escapes a text as [`shown`] does, but does not shorten it.
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for piece in text.split_inclusive(|c: char| !c.is_alphanumeric()) {
-        let word = piece.trim_end_matches(|c: char| !c.is_alphanumeric());
-        let imitates = imitates_ascii_word(word);
-        for c in piece.chars() {
-            if is_deceptive(c) || imitates_ascii_sign(c) || (imitates && !c.is_ascii()) {
+    for (c, look) in looks(text) {
+        match look {
+            CharacterLook::Invisible | CharacterLook::LookAlikeLetter | CharacterLook::LookAlikeSign => {
                 shown.extend(c.escape_unicode());
-            } else {
-                push_visible(&mut shown, c);
             }
+            CharacterLook::Plain => push_visible(&mut shown, c),
         }
     }
     shown
 }
 
+/// The numbers of characters in a text that can deceive a reader.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct DeceptiveCharacters {
+    pub(crate) invisible: usize,
+    /// The number of letters that look like ASCII letters. Look-alikes of punctuation, such as typographic quotation
+    /// marks, are not counted, because they are common in prose.
+    pub(crate) look_alikes: usize,
+}
+
+impl DeceptiveCharacters {
+    /// Adds the characters of a text.
+    pub(crate) fn add(&mut self, text: &str) {
+        for (_, look) in looks(text) {
+            match look {
+                CharacterLook::Invisible => self.invisible += 1,
+                CharacterLook::LookAlikeLetter => self.look_alikes += 1,
+                CharacterLook::LookAlikeSign | CharacterLook::Plain => {}
+            }
+        }
+    }
+}
+
+/// The appearance of a character to a reader.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CharacterLook {
+    /// The character is invisible, looks like a space, or changes how other characters are displayed.
+    Invisible,
+    LookAlikeLetter,
+    LookAlikeSign,
+    Plain,
+}
+
+/// Returns each character with its appearance in its word.
+fn looks(text: &str) -> impl Iterator<Item = (char, CharacterLook)> {
+    text.split_inclusive(|c: char| !c.is_alphanumeric()).flat_map(|piece| {
+        let word = piece.trim_end_matches(|c: char| !c.is_alphanumeric());
+        let imitates = imitates_ascii_word(word);
+        piece.chars().map(move |c| {
+            let look = match c {
+                c if is_deceptive(c) || c.is_control() && !matches!(c, '\n' | '\r' | '\t') => {
+                    CharacterLook::Invisible
+                }
+                c if imitates_ascii_sign(c) => CharacterLook::LookAlikeSign,
+                c if imitates && !c.is_ascii() => CharacterLook::LookAlikeLetter,
+                _ => CharacterLook::Plain,
+            };
+            (c, look)
+        })
+    })
+}
+
+/// A character of a text that was normalized for a search.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RecognizedCharacter {
+    pub(crate) c: char,
+    pub(crate) before: TextBoundary,
+}
+
+/// The boundary before a character.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum TextBoundary {
+    None,
+    Word,
+    Line,
+}
+
 /// Normalizes a text, so that a search finds words that are disguised by unusual characters: converts it to lower case,
-/// replaces look-alikes by ASCII, and removes white space and invisible characters. Spaces are removed too, because an
-/// invisible character may replace a space.
-pub(crate) fn recognized(text: &str) -> String {
-    let is_left_out = |c: &char| {
-        c.is_whitespace() || c.is_control() || is_deceptive(*c) || matches!(c, '\u{300}'..='\u{36f}')
-    };
-    text.chars().filter(|c| !is_left_out(c)).map(folded).flat_map(char::to_lowercase).collect()
+/// replaces look-alikes by ASCII, and removes white space, invisible characters and the signs of emphasis. Spaces are
+/// removed too, because an invisible character may replace a space. A removed character is a boundary between words.
+pub(crate) fn recognized(text: &str) -> Vec<RecognizedCharacter> {
+    let mut found: Vec<RecognizedCharacter> = Vec::with_capacity(text.len());
+    let mut boundary = TextBoundary::Line;
+    for c in text.chars() {
+        if is_left_out(c) {
+            let ends_line = matches!(c, '\n' | '\r' | '\u{2028}' | '\u{2029}');
+            boundary = boundary.max(if ends_line { TextBoundary::Line } else { TextBoundary::Word });
+            continue;
+        }
+        for c in folded(c).to_lowercase() {
+            let in_word = found.last().is_some_and(|last| last.c.is_alphanumeric()) && c.is_alphanumeric();
+            let before = boundary.max(if in_word { TextBoundary::None } else { TextBoundary::Word });
+            found.push(RecognizedCharacter { c, before });
+            boundary = TextBoundary::None;
+        }
+    }
+    found
+}
+
+/// Returns true for a character that [`recognized`] removes: it separates or emphasizes words, or is invisible.
+pub(crate) fn is_left_out(c: char) -> bool {
+    c.is_whitespace()
+        || c.is_control()
+        || is_deceptive(c)
+        || matches!(c, '\u{300}'..='\u{36f}' | '*' | '`' | '_' | '-')
 }
 
 fn push_visible(shown: &mut String, c: char) {

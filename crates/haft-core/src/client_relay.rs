@@ -20,6 +20,13 @@ pub trait ClientRelay: Send + Sync {
     fn log_level(&self, call: &CallId) -> Option<&'static str>;
 }
 
+/// The requests that the client behind a relay can answer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RelayAbilities {
+    /// The client can show a form to its user.
+    pub forms: bool,
+}
+
 /// A log record that is passed from a server to a client.
 #[derive(Debug, Clone, Copy)]
 pub struct RelayedLog<'a> {

@@ -199,7 +199,7 @@ pub enum ApprovalOutcome {
         answer: ApprovalAnswer,
     },
     /// The run had no approver who may decide about the call.
-    Nobody,
+    NoApprover,
 }
 
 /// The content of a call, truncated to the capture limit.
@@ -225,6 +225,43 @@ pub enum CallProgress {
         /// The current work, if the tool describes it.
         message: Option<String>,
     },
+    /// The completed amount, in the unit of an MCP server.
+    Amount(ProgressAmount),
+}
+
+/// The completed amount of a call's work, in a unit that its server chose.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ProgressAmount {
+    /// The completed amount.
+    pub done: f64,
+    /// The amount of the whole work, if the server knows it.
+    pub total: Option<f64>,
+    /// The current work, if the server describes it.
+    pub message: Option<String>,
+}
+
+impl ProgressAmount {
+    /// Returns the amount and the message as text, such as `1/3 reading`.
+    pub fn text(&self) -> String {
+        let amount = match self.total {
+            Some(total) => format!("{}/{total}", self.done),
+            None => self.done.to_string(),
+        };
+        match self.message.as_deref().map(str::trim).filter(|message| !message.is_empty()) {
+            Some(message) => format!("{amount} {message}"),
+            None => amount,
+        }
+    }
+
+    /// Truncates the message. Returns `None` if the amount is not finite and there is no message.
+    fn bounded(self) -> Option<CallProgress> {
+        let message = self.message.map(sentence);
+        if !self.done.is_finite() {
+            return message.map(CallProgress::Message);
+        }
+        let total = self.total.filter(|total| total.is_finite());
+        Some(CallProgress::Amount(Self { total, message, ..self }))
+    }
 }
 
 impl CallProgress {
@@ -238,6 +275,7 @@ impl CallProgress {
                 (false, Some(message)) => Some(CallProgress::Message(message)),
                 (false, None) => None,
             },
+            CallProgress::Amount(amount) => amount.bounded(),
         }
     }
 
@@ -245,7 +283,9 @@ impl CallProgress {
     pub fn bytes(&self) -> usize {
         match self {
             CallProgress::Output(text) | CallProgress::Message(text) => text.len(),
-            CallProgress::Part { message, .. } => message.as_ref().map_or(0, String::len),
+            CallProgress::Part { message, .. } | CallProgress::Amount(ProgressAmount { message, .. }) => {
+                message.as_ref().map_or(0, String::len)
+            }
         }
     }
 }
@@ -314,6 +354,13 @@ mod tests {
         check(part(-1.0, None), Some(part(0.0, None)));
         check(part(f64::NAN, Some("half")), Some(CallProgress::Message("half".into())));
         check(part(f64::INFINITY, None), None);
+        let amount = |done: f64, total: Option<f64>, message: Option<&str>| {
+            CallProgress::Amount(ProgressAmount { done, total, message: message.map(str::to_owned) })
+        };
+        check(amount(7.0, Some(3.0), None), Some(amount(7.0, Some(3.0), None)));
+        check(amount(7.0, Some(f64::NAN), None), Some(amount(7.0, None, None)));
+        check(amount(f64::NAN, None, Some("half")), Some(CallProgress::Message("half".into())));
+        check(amount(f64::INFINITY, None, None), None);
     }
 
     #[test]

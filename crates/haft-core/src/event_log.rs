@@ -238,6 +238,10 @@ pub enum LogEvent {
         /// The reported progress. It is present only for notes of the kind `status`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         status: Option<Value>,
+        /// The name of an [`UnusableText`](crate::run::UnusableText): the use of the text of an unusable reply. It is
+        /// present only for notes of the kind `asked_again`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reply: Option<String>,
     },
     /// The run made its conversation smaller before the next model request.
     ContextCompacted {
@@ -394,6 +398,10 @@ impl EventReader {
                 let id = operation.call.0.clone();
                 Some((operation.place, LogEvent::ToolProgress { id, text: text.clone() }))
             }
+            Event::ToolProgress { operation, progress: CallProgress::Amount(amount) } => {
+                let id = operation.call.0.clone();
+                Some((operation.place, LogEvent::ToolProgress { id, text: amount.text() }))
+            }
             Event::ToolStarted { operation, tool, waited } => {
                 let started = LogEvent::ToolStarted {
                     id: operation.call.0.clone(),
@@ -421,7 +429,7 @@ impl EventReader {
             }
             RunEvent::Asked => LogEvent::TurnStarted,
             RunEvent::Model(ModelEvent::Noted(note)) if note.is_alarm() => {
-                LogEvent::Note { kind: "alarm".into(), text: note.to_string(), status: None }
+                LogEvent::Note { kind: "alarm".into(), text: note.to_string(), status: None, reply: None }
             }
             RunEvent::Model(event) => return self.replies.entry(place.session).or_default().read(event),
             RunEvent::Called(call) => LogEvent::ToolCall {
@@ -499,7 +507,18 @@ fn noted(note: &RunNote) -> LogEvent {
         | RunNote::ToolsFound(_)
         | RunNote::ToolsAppended(_) => None,
     };
-    LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status }
+    let reply = match note {
+        RunNote::AskedAgain { text, .. } => Some(text.name().to_owned()),
+        RunNote::Status(_)
+        | RunNote::Refused { .. }
+        | RunNote::Circling { .. }
+        | RunNote::FinalTurn(_)
+        | RunNote::Compacted(_)
+        | RunNote::CompactionFault { .. }
+        | RunNote::ToolsFound(_)
+        | RunNote::ToolsAppended(_) => None,
+    };
+    LogEvent::Note { kind: note.name().to_owned(), text: note_text(note), status, reply }
 }
 
 fn compacted(compaction: &Compaction) -> LogEvent {

@@ -212,6 +212,43 @@ impl SseFields {
     }
 }
 
+/// Splits a stream into frames of text, either into lines or into the data of server-sent events.
+#[derive(Debug)]
+pub enum Framing {
+    /// Each frame is the data of one event.
+    Sse(SseDecoder),
+    /// Each frame is one line.
+    Lines(LineSplitter),
+}
+
+impl Framing {
+    /// Creates the framing of a stream of server-sent events.
+    pub fn sse(limits: StreamLimits) -> Self {
+        Self::Sse(SseDecoder::new(limits))
+    }
+
+    /// Creates the framing of a stream of lines.
+    pub fn lines(limits: StreamLimits) -> Self {
+        Self::Lines(LineSplitter::new(limits))
+    }
+
+    /// Adds bytes and returns the frames that they complete. A frame may be blank.
+    pub fn push(&mut self, bytes: &[u8]) -> Result<Vec<String>, FrameTooLarge> {
+        match self {
+            Self::Sse(events) => Ok(events.push(bytes)?.into_iter().map(|event| event.data).collect()),
+            Self::Lines(lines) => lines.push(bytes),
+        }
+    }
+
+    /// Ends the stream, and returns the last frame if the stream did not terminate it.
+    pub fn finish(&mut self) -> Result<Option<String>, FrameTooLarge> {
+        match self {
+            Self::Sse(events) => Ok(events.finish()?.map(|event| event.data)),
+            Self::Lines(lines) => lines.finish(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

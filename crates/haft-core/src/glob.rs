@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_star_certainly_matches_unknown_text() {
+    fn only_a_star_matches_every_value_of_an_unknown_part() {
         let check = |glob: &str, pieces: &[TextPiece<'_>], may: bool, must: bool| {
             let glob = Glob::new(glob).unwrap();
             assert_eq!((glob.may_match(pieces), glob.must_match(pieces)), (may, must), "{glob} {pieces:?}");

@@ -48,6 +48,12 @@ impl Home {
         self.root.join("cache")
     }
 
+    /// Returns the directory that contains the caches of principals other than the local user. No server has a cache of
+    /// this name, because the name of a server contains no dot.
+    pub fn tenant_caches(&self) -> PathBuf {
+        self.caches().join(".tenants")
+    }
+
     /// Returns the directory whose subdirectories replace `/tmp` for commands of principals other than the local user,
     /// one per principal.
     pub fn private_tmps(&self) -> PathBuf {

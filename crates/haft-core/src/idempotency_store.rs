@@ -17,7 +17,7 @@ pub trait IdempotencyStore: Send + Sync {
         run: SessionId,
     ) -> BoxFuture<'a, Result<SessionId, StoreError>>;
 
-    /// Releases a key whose run could not be started. Returns no error: if the key stays bound, the only effect is that
-    /// a later start with this key fails.
-    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()>;
+    /// Releases a key whose run could not be started or is outdated. Keeps a key that is bound to another run in the
+    /// meantime. Returns no error: if the key stays bound, the only effect is that a later start with this key fails.
+    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str, run: SessionId) -> BoxFuture<'a, ()>;
 }

@@ -23,6 +23,7 @@ pub mod client_relay;
 pub mod compaction;
 pub mod conversation;
 pub mod digest;
+pub mod duration_text;
 pub mod elicitation;
 pub mod event;
 pub mod event_log;

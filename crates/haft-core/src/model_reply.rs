@@ -191,7 +191,7 @@ impl fmt::Display for ReplyNote {
             Self::PromptCut { read_tokens, sent_tokens_min } => write!(
                 f,
                 "the model server cut the prompt: it read {read_tokens} tokens of at least {sent_tokens_min}; \
-                 raise `contextTokens` of the model in `models.settings`, or `contextWindow` of the agent"
+                 raise `contextTokens` of the model in `models.settings`, or of the agent"
             ),
             Self::FeatureDropped { what, instead } => {
                 write!(f, "the provider does not support {what}: {instead}")

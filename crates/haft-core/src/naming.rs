@@ -116,7 +116,7 @@ pub enum NameMatch {
     Exact,
     /// The written name equals the exposed name except for case.
     Case,
-    /// The written name is the one that another naming scheme would give.
+    /// The written name is the name that the tool would have under another naming scheme.
     Alias,
     /// The written name is the tool's own name without its namespace, and only this tool accepts the arguments.
     Bare,
@@ -152,8 +152,8 @@ type AssignedName = (ToolIdentity, ToolName);
 /// The maximum number of removed tools that keep their names. It limits the memory for a tool list that keeps changing.
 pub const DEPARTED_MAX: usize = 10_000;
 
-/// The maximum number of tools to which a bare name may refer. The arguments of the call decide between them. If more
-/// tools have the bare name, it is unknown.
+/// The maximum number of tools to which a bare name may refer. The call goes to the only one of these tools that
+/// accepts its arguments. If more tools have the bare name, the name is unknown.
 const BARE_MAX: usize = 16;
 
 /// The maximum number of suggestions for an unknown name.
@@ -314,7 +314,8 @@ impl FromIterator<(String, usize)> for NameIndex {
                 Slot::Vacant(slot) => {
                     slot.insert(Some(tool));
                 }
-                // One tool may have the same name under several schemes.
+                // A second tool has this name, so the name identifies neither of them. The same tool may have the name
+                // under several schemes, which is no conflict.
                 Slot::Occupied(mut slot) if *slot.get() != Some(tool) => {
                     slot.insert(None);
                 }
@@ -385,7 +386,8 @@ fn expose_all(
 struct AssignedNames {
     /// The names. An entry becomes `None` when its tool takes the name again.
     names: Vec<Option<AssignedName>>,
-    /// Indexes into `names`, in reverse order, so that `pop` returns the first.
+    /// For each tool, the indexes of its names in `names`. They are in reverse order, so that `pop` returns the first
+    /// one.
     by_tool: HashMap<ToolIdentity, Vec<usize>>,
 }
 

@@ -268,7 +268,8 @@ impl OpTree {
         let position = self.operations.len();
         let above = operation.place.parent.and_then(|parent| self.kept.get(&parent).copied());
         let turn = self.turn(operation.place, above);
-        // A provider's tool may have the same name as one of the run's own tools.
+        // The call has reached a provider, whose tool may have the same name as one of the run's own tools. Remove the
+        // node of the own tool, so that the tree shows the call only once.
         turn.own_calls.retain(|own| own.call != operation.call.0);
         turn.operations.push(position);
         let last = format!("{}-{}", turn.number, turn.operations.len());

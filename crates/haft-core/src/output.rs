@@ -143,6 +143,20 @@ impl ToolOutput {
 }
 
 impl OutputContent {
+    /// Returns the MIME type and the bytes of an image; `None` for other content.
+    pub fn as_image(&self) -> Option<(&str, &Arc<[u8]>)> {
+        match self {
+            OutputContent::Image { media_type, bytes } => Some((media_type, bytes)),
+            OutputContent::Text(_)
+            | OutputContent::Audio { .. }
+            | OutputContent::Link(_)
+            | OutputContent::Resource { .. }
+            | OutputContent::Binary { .. }
+            | OutputContent::FoundTools(_)
+            | OutputContent::Stored(_) => None,
+        }
+    }
+
     /// Returns the content as text. Every interface that shows only text uses this.
     pub fn as_text(&self) -> String {
         match self {

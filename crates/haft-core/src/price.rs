@@ -59,8 +59,14 @@ impl Cost {
 }
 
 impl fmt::Display for Cost {
-    /// Prints the amount in dollars with six decimals, because cents are too coarse for one request.
+    /// Prints the amount in dollars: with three decimals from one cent, and below with six, because cents are too coarse
+    /// for one request.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const CENT: u64 = 10_000_000;
+        if self.nano_usd >= CENT {
+            let milli = self.nano_usd.saturating_add(500_000) / 1_000_000;
+            return write!(f, "${}.{:03}", milli / 1000, milli % 1000);
+        }
         let micro = self.nano_usd.div_ceil(1000);
         write!(f, "${}.{:06}", micro / 1_000_000, micro % 1_000_000)
     }
@@ -92,6 +98,8 @@ mod tests {
     #[test]
     fn cost_prints_in_dollars() {
         assert_eq!(Cost { nano_usd: 4_500_000 }.to_string(), "$0.004500");
-        assert_eq!(Cost { nano_usd: 12_000_000_001 }.to_string(), "$12.000001");
+        assert_eq!(Cost { nano_usd: 36_900_000 }.to_string(), "$0.037");
+        assert_eq!(Cost { nano_usd: 2_500_100_000 }.to_string(), "$2.500");
+        assert_eq!(Cost { nano_usd: 12_000_000_001 }.to_string(), "$12.000");
     }
 }

@@ -69,13 +69,15 @@ pub struct ToolError {
     /// The MCP protocol error. It is set if the client of a gateway must receive the error unchanged, because the
     /// client can act on it.
     pub protocol: Option<Box<ProtocolError>>,
+    /// The text for a client of a gateway, if `message` names hosts that only the operator may see.
+    pub client_message: Option<Box<str>>,
     source: Option<BoxError>,
 }
 
 impl ToolError {
     /// Creates an error without a source.
     pub fn new(kind: ToolErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), raw: None, protocol: None, source: None }
+        Self { kind, message: message.into(), raw: None, protocol: None, client_message: None, source: None }
     }
 
     /// Sets the unchanged failed result of the MCP server.
@@ -89,6 +91,13 @@ impl ToolError {
     #[must_use]
     pub fn with_protocol(mut self, protocol: Option<ProtocolError>) -> Self {
         self.protocol = protocol.map(Box::new);
+        self
+    }
+
+    /// Sets the text for a client of a gateway. It names no host.
+    #[must_use]
+    pub fn with_client_message(mut self, message: impl Into<Box<str>>) -> Self {
+        self.client_message = Some(message.into());
         self
     }
 

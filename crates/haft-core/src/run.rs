@@ -54,7 +54,7 @@ use state::{AgentRunState, RunPhase, StopSignal};
 use tool_choice::ChoiceStage;
 
 pub use error::RunError;
-pub use note::{Compaction, RunNote, SummaryAuthor};
+pub use note::{Compaction, RunNote, SummaryAuthor, UnusableText};
 pub use plan::{OptionalTools, RunPlan};
 
 /// The next action of the driver.
@@ -111,13 +111,14 @@ impl DriverReadings {
     }
 }
 
-/// A user's decision about a call that waits for approval.
+/// A user's decision about a call that waits for approval. The run needs no more than this part of the decision: the
+/// engine stores whether later calls are allowed too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ApprovalVerdict {
+pub enum CallDecision {
     /// The run repeats the call, and the stored approval permits it.
-    Allowed,
+    Allow,
     /// The call is refused, and the model gets an error that says that the user refused.
-    Denied,
+    Deny,
 }
 
 /// The reason to end a run at once.
@@ -128,7 +129,7 @@ pub enum AbortReason {
     /// The run exceeded its timeout.
     TimedOut,
     /// The journal can no longer record the run. The text is the reason.
-    Unrecorded(String),
+    JournalFailed(String),
     /// The user sent new input, and another run continues with it. The driver ends a run for this reason only between
     /// two turns.
     Steered,
@@ -140,7 +141,8 @@ impl AbortReason {
         match self {
             Self::Interrupted => "interrupted",
             Self::TimedOut => "timed_out",
-            Self::Unrecorded(_) => "unrecorded",
+            // Stored journals and JSON results contain this word.
+            Self::JournalFailed(_) => "unrecorded",
             Self::Steered => "steered",
         }
     }
@@ -298,11 +300,11 @@ impl AgentRun {
     }
 
     /// Reports a user's decision.
-    pub fn approval_given(&mut self, id: &CallId, verdict: ApprovalVerdict) -> Result<(), RunError> {
+    pub fn approval_given(&mut self, id: &CallId, decision: CallDecision) -> Result<(), RunError> {
         let call = ToolCall { id: id.clone(), ..self.open_call(id)? };
-        let state = match verdict {
-            ApprovalVerdict::Allowed => CallState::New,
-            ApprovalVerdict::Denied => {
+        let state = match decision {
+            CallDecision::Allow => CallState::New,
+            CallDecision::Deny => {
                 CallState::Ended(ToolReply::error(&call, "Error: a person denied this call"))
             }
         };
@@ -319,7 +321,9 @@ impl AgentRun {
         let finish = match why {
             AbortReason::Interrupted => RunFinish::new(FinishReason::Aborted),
             AbortReason::TimedOut => RunFinish::new(FinishReason::TimedOut),
-            AbortReason::Unrecorded(problem) => RunFinish::new(FinishReason::Unrecorded).with_detail(problem),
+            AbortReason::JournalFailed(problem) => {
+                RunFinish::new(FinishReason::JournalFailed).with_detail(problem)
+            }
             AbortReason::Steered => RunFinish::new(FinishReason::Steered),
         };
         if matches!(self.state.phase, RunPhase::Ended(_)) {
@@ -392,8 +396,8 @@ impl AgentRun {
         }
     }
 
-    /// If the budget runs out during the last turn, makes the budget the reason for this turn, so that the run allows
-    /// no further attempts.
+    /// Handles a budget that runs out between two attempts of the final turn: the budget becomes the reason for this
+    /// turn. The run then allows no further attempts.
     fn cap_final_turn(&mut self, readings: &DriverReadings) {
         let again = self.state.counts.attempts > 0;
         if again && self.state.final_turn != Some(FinalTurnReason::Budget) && self.is_budget_spent(readings) {
@@ -440,7 +444,7 @@ impl AgentRun {
     }
 
     fn ask(&mut self) -> RunStep {
-        let (sent, words) = tool_choice::sent(&self.choice(), self.plan.support, &self.request.tools);
+        let (sent, words) = tool_choice::sent(&self.choice(), &self.plan, &self.request.tools);
         if words != self.state.told_choice {
             let prompt = words.clone().unwrap_or_else(|| "You may call any tool now, or answer.".into());
             self.state.told_choice = words;

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::duration_text;
+
 /// The time limit of one call. A provider that can return a partial result reads `deadline`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TimeLimit {
@@ -12,30 +14,8 @@ pub struct TimeLimit {
 }
 
 impl TimeLimit {
-    /// Formats the timeout for messages: `120s`, `1.5s`, `250ms`.
+    /// Formats the timeout for messages.
     pub fn in_words(&self) -> String {
-        match (self.timeout.as_secs(), self.timeout.subsec_millis()) {
-            (0, millis) => format!("{millis}ms"),
-            (seconds, 0) => format!("{seconds}s"),
-            (seconds, millis) => format!("{}s", format!("{seconds}.{millis:03}").trim_end_matches('0')),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts_print_in_seconds_or_milliseconds() {
-        let check = |millis: u64, expected: &str| {
-            let limit = TimeLimit { timeout: Duration::from_millis(millis), deadline: Instant::now() };
-            assert_eq!(limit.in_words(), expected);
-        };
-        check(120_000, "120s");
-        check(1_500, "1.5s");
-        check(10_050, "10.05s");
-        check(250, "250ms");
-        check(0, "0ms");
+        duration_text::in_words(self.timeout)
     }
 }

@@ -84,6 +84,8 @@ pub enum DefinitionAuthor {
     Source,
     /// haft itself, in place of a server that it cannot reach yet.
     Haft,
+    /// The Model Context Protocol: the tool is a method that reads content of a server, such as `resources/read`.
+    Protocol,
 }
 
 /// The limit that a tool sets on its own output.

@@ -4,6 +4,7 @@
 //! descriptions. With a lock, a tool that is new or changed is neither shown nor called until a person accepts the
 //! difference.
 
+mod acceptance;
 mod changes;
 mod compatible;
 mod line_diff;
@@ -22,8 +23,8 @@ pub use changes::{DefinitionPart, LockChange};
 pub use compatible::{SchemaCompatibility, compatibility};
 
 /// The members of a definition that are locked. Icons and metadata are not locked, because no model reads them and they
-/// do not affect calls.
-const LOCKED_MEMBERS: [&str; 6] =
+/// do not affect calls. A text for a model must contain no other members.
+pub const LOCKED_MEMBERS: [&str; 6] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
 
 /// A tool in the form that is compared: all parts that a model reads or that affect calls.
@@ -135,6 +136,9 @@ pub enum LockStanding {
     Moved,
 }
 
+/// The text that the audit data of a call has in place of a rule if the lock file denied the call.
+pub const QUARANTINE_RULE: &str = "haft.lock";
+
 impl LockStanding {
     /// Returns the reason why the tool is quarantined (neither shown nor called), or `None` if it is not.
     pub fn quarantine(self) -> Option<&'static str> {
@@ -184,7 +188,7 @@ fn needs_lock(kind: ProviderKind) -> bool {
 pub fn is_watched(kind: ProviderKind, definition: &ToolDefinition) -> bool {
     match definition.facts.author {
         DefinitionAuthor::Source => needs_lock(kind),
-        DefinitionAuthor::Haft => false,
+        DefinitionAuthor::Haft | DefinitionAuthor::Protocol => false,
     }
 }
 

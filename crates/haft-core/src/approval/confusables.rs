@@ -3,11 +3,25 @@
 //!
 //! The tables hold the characters that common fonts draw like a letter, digit or sign of ASCII, based on the
 //! confusables of Unicode Technical Standard 39. Text in another script stays readable: a letter is escaped only if its
-//! whole word could be read as ASCII.
+//! whole word could be read as ASCII, or if its word mixes ASCII letters with look-alikes of another script.
 
-/// Returns true for a word that is not ASCII but can be read as ASCII.
+/// Returns true for a word that is not ASCII but can be read as ASCII, fully or mostly.
 pub(super) fn imitates_ascii_word(word: &str) -> bool {
-    !word.is_ascii() && word.chars().all(|c| c.is_ascii() || imitates_ascii_letter(c))
+    !word.is_ascii()
+        && (word.chars().all(|c| c.is_ascii() || imitates_ascii_letter(c)) || mixes_scripts(word))
+}
+
+/// Returns true for a word with ASCII letters and with look-alikes of another script. One further letter of this script
+/// must not make the word look honest.
+fn mixes_scripts(word: &str) -> bool {
+    let imitates = |c: char| is_of_similar_script(c) && imitates_ascii_letter(c);
+    word.contains(|c: char| c.is_ascii_alphabetic()) && word.contains(imitates)
+}
+
+/// Returns true for a letter of a script with many look-alikes, other than Latin: Greek, Cyrillic, Armenian, Cherokee and
+/// Lisu. Full-width letters are not listed, because Chinese and Japanese texts mix them with ASCII.
+fn is_of_similar_script(c: char) -> bool {
+    matches!(c, '\u{370}'..='\u{58f}' | '\u{13a0}'..='\u{13fd}' | '\u{ab70}'..='\u{abbf}' | '\u{a4d0}'..='\u{a4ff}')
 }
 
 /// Returns true for a punctuation mark or symbol that looks like an ASCII one with a meaning in a command line.
@@ -124,6 +138,19 @@ mod tests {
         check("привет", false);
         check("漢字", false);
         check("καλημέρα", false);
+    }
+
+    #[test]
+    fn word_that_mixes_ascii_with_look_alikes_of_another_script_imitates_ascii() {
+        let check = |word: &str, expected: bool| assert_eq!(imitates_ascii_word(word), expected, "{word}");
+        check("p\u{430}yp\u{430}l", true);
+        check("p\u{430}ypal\u{436}", true);
+        check("\u{3bf}peni\u{3b1}\u{3c8}", true);
+        check("yağışlı", false);
+        check("5мм", false);
+        check("отчёт2", false);
+        check("API的ｎ值", false);
+        check("Ω10k", false);
     }
 
     #[test]

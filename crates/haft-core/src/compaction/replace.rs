@@ -173,7 +173,7 @@ fn referring(part: &MessagePart, span: &ArchiveSpan, line: &mut u64) -> MessageP
     let mut content: Vec<OutputContent> = reply.content.iter().map(without_preview).collect();
     if let Some(text) = movable_text(reply) {
         let lines = line_ends(&text);
-        // The heading takes one line before the text.
+        // In the archive, a heading takes the line before the text.
         let (first, last) = (*line + 1, *line + lines);
         *line = last + 1;
         content.retain(|piece| !is_movable(piece));

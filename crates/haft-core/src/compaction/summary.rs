@@ -1,6 +1,6 @@
 //! The summary of old turns: the request for it, the check of the reply, and the message that holds it.
 
-use std::fmt::{self, Write as _};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use super::plan::CompactionPlan;
@@ -63,33 +63,26 @@ pub struct SummaryText {
 }
 
 /// The reason why a reply cannot be used as a summary.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SummaryFault {
     /// The request for the summary failed, for this reason.
+    #[error("the summary request failed: {0}")]
     Failed(String),
     /// The model's reply has no text.
+    #[error("the summary was empty")]
     Empty,
     /// The model called tools instead of writing a summary.
+    #[error("the model called tools instead of writing a summary")]
     Calls,
     /// The model refused to write a summary, or a content filter withheld the reply.
+    #[error("the model refused to write a summary")]
     Refused,
     /// The stream of the reply ended too early.
+    #[error("the summary was cut off")]
     Cut,
     /// The summary is not shorter than the turns that it would replace.
+    #[error("the summary is not shorter than the turns that it replaces")]
     TooLong,
-}
-
-impl fmt::Display for SummaryFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Failed(problem) => write!(f, "the summary request failed: {problem}"),
-            Self::Empty => f.write_str("the summary was empty"),
-            Self::Calls => f.write_str("the model called tools instead of writing a summary"),
-            Self::Refused => f.write_str("the model refused to write a summary"),
-            Self::Cut => f.write_str("the summary was cut off"),
-            Self::TooLong => f.write_str("the summary is not shorter than the turns that it replaces"),
-        }
-    }
 }
 
 impl CompactionPlan {

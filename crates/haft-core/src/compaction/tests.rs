@@ -98,7 +98,7 @@ fn plan_summarizes_turns_only_if_moving_outputs_frees_too_little() {
 }
 
 #[test]
-fn last_turn_stays_even_if_it_exceeds_the_free_context() {
+fn compaction_keeps_the_last_turn_even_if_it_exceeds_the_free_context() {
     let plan = CompactionPlan::of(&turns(&[4000, 400_000]), &room(2_000)).unwrap();
     assert_eq!(plan.recent_from, 3);
     assert_eq!(CompactionPlan::of(&turns(&[400_000]), &room(2_000)), None);
@@ -176,7 +176,7 @@ fn compaction_drops_previews_of_stored_outputs_even_after_a_resume() {
 }
 
 #[test]
-fn images_stay_when_text_of_the_same_output_is_moved() {
+fn compaction_keeps_the_images_of_an_output_whose_text_it_moves() {
     let call = called("c", "shot", "{}");
     let mut conversation = Conversation::default();
     conversation.push(Message::user("go")).unwrap();

@@ -59,8 +59,8 @@ pub struct DecisionAudit {
     /// The name of the approver, such as `terminal` or `caller`; `remembered` if a stored grant allowed the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approver: Option<String>,
-    /// The answer: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny`, `unanswered` or `later`; `nobody`
-    /// if there was no approver.
+    /// The answer: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny`, `unanswered` or `later`;
+    /// `no_approver` if there was no approver (`nobody` in records of older versions).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -91,7 +91,7 @@ pub struct ModelAudit {
 }
 
 impl LogEvent {
-    /// Fills the audit fields and the captured content from `read`, the event from which this one was made.
+    /// Fills the audit fields and the captured content. `read` is the event that was converted to this log event.
     pub(super) fn add_audit(&mut self, read: &Event) {
         match (self, read) {
             (Self::ModelFinished { audit, .. }, Event::ModelFinished { id, principal, account, .. }) => {
@@ -152,7 +152,7 @@ impl DecisionAudit {
         let (approver, answer) = match verdict.consent {
             None => (None, None),
             Some(ApprovalOutcome::Remembered) => (Some("remembered"), None),
-            Some(ApprovalOutcome::Nobody) => (None, Some("nobody")),
+            Some(ApprovalOutcome::NoApprover) => (None, Some("no_approver")),
             Some(ApprovalOutcome::Answered { approver, answer }) => (Some(approver), Some(answer.name())),
         };
         Self {
@@ -202,7 +202,7 @@ mod tests {
         };
         check(None, None, None);
         check(Some(ApprovalOutcome::Remembered), Some("remembered"), None);
-        check(Some(ApprovalOutcome::Nobody), None, Some("nobody"));
+        check(Some(ApprovalOutcome::NoApprover), None, Some("no_approver"));
         let answered = ApprovalOutcome::Answered { approver: "terminal", answer: ApprovalAnswer::AllowOnce };
         check(Some(answered), Some("terminal"), Some("allow_once"));
     }

@@ -10,7 +10,7 @@ pub fn note_text(note: &RunNote) -> String {
     match note {
         RunNote::Status(status) => status.now.clone(),
         RunNote::Refused { tool, why } => format!("{}: {why}", one_line(tool)),
-        RunNote::AskedAgain { attempt, why } => {
+        RunNote::AskedAgain { attempt, why, text: _ } => {
             format!("haft asked the model again (attempt {attempt}): {why}")
         }
         RunNote::Circling { tool, times } => {

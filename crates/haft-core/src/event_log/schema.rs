@@ -159,7 +159,9 @@ fn tool_finished() -> EventKindSchema {
         ("approver", about("the approver, such as terminal or caller; remembered for a stored grant")),
         (
             "answer",
-            about("allow_once, allow_exact, allow_prefix, allow_rule, deny, unanswered, later or nobody"),
+            about(
+                "allow_once, allow_exact, allow_prefix, allow_rule, deny, unanswered, later or no_approver",
+            ),
         ),
         ("queue", about("the queue in which the call had a slot; absent for a call without a queue")),
         ("handle", about("the handle under which the output was stored; absent if it was not stored")),
@@ -189,8 +191,13 @@ fn decision_kinds() -> Vec<EventKindSchema> {
         kind(
             "note",
             "a notice of the run, as text for users",
-            vec![("kind", text()), ("text", text()), ("status", json!({"type": "object"}))],
-            1,
+            vec![
+                ("kind", text()),
+                ("text", text()),
+                ("status", json!({"type": "object"})),
+                ("reply", json!({"enum": ["continued", "replaced", "unused"]})),
+            ],
+            2,
         ),
         kind(
             "context_compacted",

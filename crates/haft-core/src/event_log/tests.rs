@@ -84,7 +84,12 @@ fn samples() -> Vec<LogEvent> {
         },
         LogEvent::approval_requested(&request),
         LogEvent::ApprovalDecided { approval: request.id.to_string(), allowed: true },
-        LogEvent::Note { kind: text(), text: text(), status: Some(json!({})) },
+        LogEvent::Note {
+            kind: text(),
+            text: text(),
+            status: Some(json!({})),
+            reply: Some("continued".into()),
+        },
         LogEvent::ContextCompacted {
             before_tokens: 2,
             after_tokens: 1,
@@ -138,7 +143,7 @@ fn event_without_turn_fails_the_schema() {
 }
 
 #[test]
-fn each_delta_gets_the_kind_of_its_part_in_its_own_session() {
+fn delta_event_has_the_kind_of_its_part_even_if_sessions_interleave() {
     let mut reader = EventReader::default();
     let (one, other) = (RunPosition::first(SessionId(1)), RunPosition::first(SessionId(2)));
     let mut read = |place: RunPosition, event: ModelEvent| {

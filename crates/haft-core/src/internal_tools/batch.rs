@@ -38,7 +38,7 @@ pub enum BatchCompleteness {
 /// One call in a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchItem {
-    /// The id from the model, or else the index in the batch.
+    /// The id that the model gave the call; without one, the index of the call in the batch.
     pub id: String,
     /// The tool name that the model wrote. It is not resolved yet.
     pub tool: String,

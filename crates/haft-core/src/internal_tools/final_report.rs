@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn null_for_an_optional_property_is_dropped_from_a_report_written_as_text() {
+    fn json_report_written_as_text_drops_nulls_of_optional_properties() {
         let schema =
             json!({"type": "object", "properties": {"n": {"type": "integer"}, "unit": {"type": "string"}}});
         let shape = ReportShape::json(Arc::new(schema)).unwrap();

@@ -65,7 +65,7 @@ struct NameBid {
 enum NameClaim {
     Reserved,
     Held(NameBid),
-    /// Two requests at this level requested the name, so no request up to this level gets it.
+    /// Two requests at this level bid for the name, so no request at this level or below gets it.
     Contested(usize),
 }
 
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_whose_name_equals_a_suffixed_name_gets_another_name() {
+    fn tool_gets_a_suffix_if_its_plain_name_equals_a_suffixed_name() {
         let wanted = request("b", "2").name_at(1);
         let found = names(&[], &[request("b", "2"), request("b", "3"), request(wanted.as_str(), "4")]);
         assert_eq!(found[0], wanted.as_str());

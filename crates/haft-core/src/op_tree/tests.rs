@@ -134,7 +134,7 @@ proptest! {
     /// For any events in any order, the tree loses no call and counts no call twice, and the paths within a session
     /// differ.
     #[test]
-    fn events_in_any_order_count_each_call_once(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
+    fn tree_counts_each_call_once_whatever_the_order_of_its_events(asked in prop::collection::vec((1_u32..4, prop::option::of(0_u64..20), any::<bool>()), 0..20)) {
         let operations: Vec<_> = asked.iter().zip(0_u64..).map(|((turn, parent, _), id)| {
             operation(id, parent.map_or(1_000, u128::from), *turn, *parent)
         }).collect();

@@ -58,7 +58,7 @@ struct DeniedPhrase {
 /// A word of a deny pattern.
 struct DeniedWord {
     text: String,
-    /// True if no wildcard follows directly. If one does, longer words match too.
+    /// True if no wildcard directly follows the word in the pattern. With a wildcard, longer words match too.
     whole: bool,
 }
 

@@ -27,8 +27,7 @@ pub struct CallerApproval {
 pub struct ToolSelector {
     /// The names, in the form of [`CallerApproval::tools`]; `None` selects every name.
     pub names: Option<Vec<ToolGlob>>,
-    /// Selects the tools that change nothing (`true`) or all others (`false`). This trusts the declaration of an MCP
-    /// server, because the selection belongs to the caller and cannot weaken a rule.
+    /// Selects the tools that change nothing (`true`) or all others (`false`).
     pub read_only: Option<bool>,
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::approval::Approver;
-use crate::client_relay::ClientRelay;
+use crate::client_relay::{ClientRelay, RelayAbilities};
 use crate::elicitation::Elicitor;
 use crate::event::{EventSink, NoEvents};
 use crate::grant_store::{GrantStore, MemoryGrants};
@@ -43,6 +43,8 @@ pub struct RunContext {
     pub sampler: Option<Arc<dyn Sampler>>,
     /// Passes requests from MCP servers to the client of a gateway. `None` in a run, which answers them itself.
     pub relay: Option<Arc<dyn ClientRelay>>,
+    /// The requests that the client behind the relay can answer.
+    pub relay_abilities: RelayAbilities,
     /// Receives the events of calls outside a run. Inside a run, the run's meter receives them.
     pub events: Arc<dyn EventSink>,
     /// Selects whether outputs of MCP tools keep the server's own JSON, for an interface that passes it on.
@@ -75,6 +77,7 @@ impl Default for RunContext {
             elicitor: None,
             sampler: None,
             relay: None,
+            relay_abilities: RelayAbilities::default(),
             events: Arc::new(NoEvents),
             raw_results: RawResults::Dropped,
             untrusted: Arc::default(),

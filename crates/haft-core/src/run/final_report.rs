@@ -12,7 +12,7 @@ use crate::model_request::OutputShape;
 pub enum FinalReport {
     /// The last text is the answer.
     None,
-    /// The last text is the answer and must have this shape.
+    /// The last text of the model is the answer, and must have this shape.
     Text(ReportShape),
     /// The model calls the report tool with an answer of this shape.
     Tool(ReportShape),

@@ -66,7 +66,7 @@ pub enum FinishReason {
     /// The run exceeded its timeout.
     TimedOut,
     /// The journal could no longer record the run.
-    Unrecorded,
+    JournalFailed,
     /// The model repeated the same call in spite of a warning.
     DoomLoop,
     /// The model's replies had no content, several times in a row.
@@ -130,14 +130,14 @@ impl FinishReason {
                 ("max_tool_calls_per_turn", Limited, "raise `maxToolCallsPerTurn`, or use another model")
             }
             Self::ContextFull => {
-                ("context_full", Limited, "raise `contextWindow` if the model has more, or ask for less")
+                ("context_full", Limited, "raise `contextTokens` if the model has more, or ask for less")
             }
             Self::Budget => ("budget", Budget, "raise `budget` or ask for less"),
             Self::Stopped => ("stopped", Interrupted, "the run was asked to stop"),
             Self::Aborted => ("aborted", Interrupted, "the run was aborted"),
             Self::Steered => ("steered", Interrupted, "another run continues with the new input"),
             Self::TimedOut => ("timed_out", TimedOut, "raise the timeout of the run or ask for less"),
-            Self::Unrecorded => (
+            Self::JournalFailed => (
                 "unrecorded",
                 Failed,
                 "haft could not write the journal of the run; if the disk is full, make room, then resume the run",
@@ -187,7 +187,7 @@ impl FinishReason {
         Self::Aborted,
         Self::Steered,
         Self::TimedOut,
-        Self::Unrecorded,
+        Self::JournalFailed,
         Self::DoomLoop,
         Self::EmptyReplies,
         Self::MaxOutputTokens,

@@ -2,7 +2,7 @@
 //! state and its inputs. The journal appends one entry per input, so the cost per turn does not grow.
 
 use super::calls::CallState;
-use super::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunError};
+use super::{AbortReason, AgentRun, CallDecision, DriverReadings, RunError};
 use crate::conversation::{Message, ToolReply};
 use crate::model_error::ModelError;
 use crate::model_reply::ModelReply;
@@ -28,7 +28,7 @@ pub enum RunInput {
         /// The id of the call.
         call: CallId,
         /// The user's decision.
-        verdict: ApprovalVerdict,
+        decision: CallDecision,
     },
     /// A graceful stop was requested.
     Stopped,
@@ -112,7 +112,7 @@ impl AgentRun {
             RunInput::Failed(error) => return self.model_failed(&error),
             RunInput::Ended(ends) => return self.calls_ended(ends),
             RunInput::ClientReplied(replies) => return self.client_replied(replies),
-            RunInput::Decided { call, verdict } => return self.approval_given(&call, verdict),
+            RunInput::Decided { call, decision } => return self.approval_given(&call, decision),
             RunInput::Stopped => self.stop(),
             RunInput::Aborted(why) => self.abort(why),
             RunInput::Appended(names) => self.note_appended(names),

@@ -12,6 +12,9 @@ pub struct RunLimits {
     pub tool_calls_per_turn_max: u32,
     /// The maximum number of attempts for one turn when replies are unusable.
     pub attempts_max: u32,
+    /// The maximum number of times that the model may continue or rewrite a reply that reached the limit on output
+    /// tokens. Each of them is a further request with the same limit, so a caller that bounds the output sets 0.
+    pub continuations_max: u32,
     /// The limits of the context window; `None` if its size is unknown. Then only the provider limits the context.
     pub context: Option<RunContextLimit>,
 }
@@ -34,6 +37,7 @@ impl Default for RunLimits {
             tool_calls_max: None,
             tool_calls_per_turn_max: 10,
             attempts_max: 5,
+            continuations_max: 1,
             context: None,
         }
     }

@@ -15,7 +15,7 @@ pub struct Meter {
     next: EventReceiver,
     budget: SpendLimit,
     tally: Mutex<MeterTotals>,
-    /// Records events. It receives each event before the next sink.
+    /// A sink that records events. The meter passes each event to this sink before it passes the event to `next`.
     keeper: OnceLock<Arc<dyn EventSink>>,
     /// The tasks that wait until a reservation in the tree is released. Only the root meter uses this field.
     waiting: Mutex<Vec<Waker>>,
@@ -347,14 +347,14 @@ mod tests {
         check(10, tokens(90), true);
         check(10, tokens(5000), true);
         check(100, tokens(90), false);
-        // Calls count even if they fail, and the run that made them may be waiting for this run, so waiting would not
-        // help.
+        // A run does not wait for reserved calls: calls count even if they fail, and the run that reserved them may
+        // itself wait for this run.
         check(10, SpendAmount { tokens: 0, calls: 3 }, false);
         check(10, SpendAmount { tokens: 90, calls: 3 }, false);
     }
 
     #[test]
-    fn request_that_fits_only_without_reservations_waits_for_their_release() {
+    fn request_waits_if_only_reservations_keep_it_from_fitting_the_budget() {
         let root = Meter::new(Arc::new(NoEvents), SpendLimit { usd: Some(1.0), ..tokens(100) });
         let (one, other) = (root.below(SpendLimit::default()), root.below(SpendLimit::default()));
         assert_eq!(root.expected_usd(10), None);

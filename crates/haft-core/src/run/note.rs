@@ -22,6 +22,8 @@ pub enum RunNote {
         attempt: u32,
         /// The problem with the reply.
         why: String,
+        /// The use of the text of the reply.
+        text: UnusableText,
     },
     /// The same call occurred in several consecutive turns.
     Circling {
@@ -43,6 +45,18 @@ pub enum RunNote {
         /// The problem, as a sentence for the operator.
         why: String,
     },
+}
+
+/// The use that a run makes of the text of an unusable reply. A reader that shows the text needs it to show the answer
+/// once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnusableText {
+    /// The next reply continues the text.
+    Continued,
+    /// The next reply begins again from the start, and its text replaces this text.
+    Replaced,
+    /// The text is not a part of the answer.
+    Unused,
 }
 
 /// A finished compaction.
@@ -87,3 +101,4 @@ impl RunNote {
 }
 
 crate::name_table!(SummaryAuthor { Model: "model", List: "list" });
+crate::name_table!(UnusableText { Continued: "continued", Replaced: "replaced", Unused: "unused" });

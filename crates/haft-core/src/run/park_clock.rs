@@ -18,7 +18,7 @@ pub struct ParkClock {
 struct ParkState {
     /// The number of runs that are parked now.
     parked: usize,
-    /// The time at which the first of these runs was parked.
+    /// The time at which the first of the parked runs was parked; `None` while no run is parked.
     since: Option<Instant>,
     /// The total parked time of earlier periods.
     total: Duration,

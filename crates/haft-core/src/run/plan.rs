@@ -9,10 +9,11 @@ use super::final_report::FinalReport;
 use super::limits::RunLimits;
 use super::tool_choice::{AnswerForm, ChoiceSupport};
 use crate::compaction::CompactionRules;
-use crate::internal_tools::batch;
-use crate::internal_tools::handoff::HandoffRoutes;
-use crate::internal_tools::task_status::TaskStatus;
-use crate::internal_tools::tool_search;
+use crate::internal_tools::batch::{self, BATCH};
+use crate::internal_tools::final_report::FINAL_REPORT;
+use crate::internal_tools::handoff::{HANDOFF, HandoffRoutes};
+use crate::internal_tools::task_status::{TASK_STATUS, TaskStatus};
+use crate::internal_tools::tool_search::{self, TOOL_CALL, TOOL_SEARCH};
 use crate::model_request::{ModelTool, ToolChoice};
 use crate::tool::ToolCall;
 
@@ -92,6 +93,19 @@ impl RunPlan {
         let search = self.search().map(ToolSearchPlan::tools);
         let own = [status, batch, self.routes.tool(), report].into_iter().flatten();
         own.chain(search.into_iter().flatten()).collect()
+    }
+
+    /// Returns true for the name of a tool of the run itself. A function of the caller can have such a name too, if the
+    /// run does not offer its own tool.
+    pub(super) fn owns(&self, name: &str) -> bool {
+        match name {
+            FINAL_REPORT => matches!(self.report, FinalReport::Tool(_)),
+            TASK_STATUS => self.offer.task_status,
+            BATCH => self.offer.batch,
+            HANDOFF => self.routes.tool().is_some(),
+            TOOL_SEARCH | TOOL_CALL => self.search().is_some(),
+            _ => false,
+        }
     }
 
     /// Unwraps a call of the `tool_call` tool, which runs a tool that a search found. Returns any other call unchanged.

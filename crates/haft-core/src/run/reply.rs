@@ -7,7 +7,7 @@ use super::repeat::RepeatCheck;
 use super::state::RunPhase;
 use super::tool_choice;
 use super::turn::{ClassifiedTurn, ClassifierInput};
-use super::{AgentRun, FinalTurnReason, RunError, RunNote};
+use super::{AgentRun, FinalTurnReason, RunError, RunNote, UnusableText};
 use crate::conversation::{MessagePart, PartBody};
 use crate::internal_tools::final_report::{FINAL_REPORT, RunReport};
 use crate::model_reply::{ModelReply, StopReason};
@@ -16,9 +16,6 @@ use crate::tool::ToolCall;
 
 /// The number of times that the model may correct an invalid report.
 const REPORT_REPAIRS_MAX: u32 = 1;
-
-/// The number of times that the model may continue or rewrite a reply that reached the limit on output tokens.
-const CONTINUATIONS_MAX: u32 = 1;
 
 /// The number of consecutive turns with too many calls after which the next turn is the last one.
 const CROWDED_TURNS_MAX: u32 = 2;
@@ -97,6 +94,15 @@ impl ReplyFault {
             Self::Choice(words) => Some(format!("Your last reply was not accepted: {words}.")),
             Self::NoReport => Some("Your last reply does not end the run: it has no final report.".into()),
             Self::BadReport(problem) => Some(format!("Your final report was not accepted: {problem}")),
+        }
+    }
+
+    /// Returns the use of the text of a reply without calls.
+    fn text(&self) -> UnusableText {
+        match self {
+            // After these faults, the message tells the model to begin again, so the next reply replaces this text.
+            Self::Cut | Self::TooLong | Self::BadReport(_) => UnusableText::Replaced,
+            Self::Empty | Self::Paused | Self::Choice(_) | Self::NoReport => UnusableText::Unused,
         }
     }
 
@@ -209,7 +215,7 @@ impl AgentRun {
     /// Keeps a text that reached the limit on output tokens, and lets the model continue it.
     fn take_part(&mut self, reply: ModelReply, text: String) -> Result<(), RunError> {
         self.keep(reply)?;
-        if let Some(finish) = self.give_up(&ReplyFault::TooLong) {
+        if let Some(finish) = self.give_up(&ReplyFault::TooLong, UnusableText::Continued) {
             self.end(finish.with_answer(self.fallback(text)));
             return Ok(());
         }
@@ -251,7 +257,7 @@ impl AgentRun {
         if let ReplyFault::BadReport(_) = fault {
             self.state.counts.bad_reports += 1;
         }
-        if let Some(finish) = self.give_up(fault) {
+        if let Some(finish) = self.give_up(fault, fault.text()) {
             self.end(finish.with_answer(answer));
         } else if let Some(words) = fault.message() {
             self.add_instruction(self.with_final_instruction(words));
@@ -265,8 +271,9 @@ impl AgentRun {
         (!text.trim().is_empty() && !self.plan.report.is_structured()).then_some(RunAnswer::Text(text))
     }
 
-    /// Counts an attempt. Returns the end of the run if this was the last attempt.
-    fn give_up(&mut self, fault: &ReplyFault) -> Option<RunFinish> {
+    /// Counts an attempt; `text` is the use of the text of the reply. Returns the end of the run if this was the last
+    /// attempt.
+    fn give_up(&mut self, fault: &ReplyFault, text: UnusableText) -> Option<RunFinish> {
         self.state.wanted_more |= matches!(fault, ReplyFault::Choice(_));
         let counts = &mut self.state.counts;
         counts.attempts += 1;
@@ -275,10 +282,11 @@ impl AgentRun {
         // A spent budget pays for one request, but not for a second attempt.
         let exhausted = self.state.final_turn == Some(FinalTurnReason::Budget)
             || counts.attempts >= self.plan.limits.attempts_max
-            || counts.long_replies > CONTINUATIONS_MAX
+            || counts.long_replies > self.plan.limits.continuations_max
             || is_bad_report && counts.bad_reports > REPORT_REPAIRS_MAX;
         if !exhausted {
-            self.notes.push(RunNote::AskedAgain { attempt: counts.attempts, why: fault.detail() });
+            let (attempt, why) = (counts.attempts, fault.detail());
+            self.notes.push(RunNote::AskedAgain { attempt, why, text });
             return None;
         }
         let why = self.state.final_turn.and_then(FinalTurnReason::unanswered);
@@ -347,7 +355,8 @@ impl AgentRun {
             (None, Some((_, why))) => ReplyFault::Choice(why),
             (None, None) => ReplyFault::Empty,
         };
-        self.state.ending = self.give_up(&fault).map(|finish| finish.with_answer(answer));
+        self.state.ending =
+            self.give_up(&fault, UnusableText::Unused).map(|finish| finish.with_answer(answer));
         // The results of the calls explain the fault. Only in the last turn the run repeats the instruction.
         if self.state.final_turn.is_some() {
             self.state.pending_instructions.push(self.plan.report.final_instruction());

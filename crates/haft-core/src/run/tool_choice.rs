@@ -2,9 +2,8 @@
 //! part that the run enforces.
 
 use crate::internal_tools::final_report::FINAL_REPORT;
-use crate::internal_tools::is_own_tool;
-use crate::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH};
 use crate::model_request::{ModelTool, MustCall, ToolChoice};
+use crate::run::plan::RunPlan;
 
 /// The tool choices that a provider supports. For other choices the run gives the model an instruction in words. The
 /// run checks the reply in both cases.
@@ -88,24 +87,20 @@ fn narrowed(choice: ToolChoice, allowed: &[String], answer: AnswerForm) -> ToolC
     if names.is_empty() { answer_only(answer) } else { ToolChoice::Allowed { names, must_call } }
 }
 
-/// Returns the reason why a call breaks the tool choice, or `None`. The text is for the model.
-pub(super) fn refusal(choice: &ToolChoice, tool: &str) -> Option<String> {
+/// Returns the reason why a call breaks the tool choice, or `None`. The text is for the model. No list restricts the
+/// run's own tools. The calls inside a batch are checked one by one by `ClassifiedTurn::take_batch`, and a `tool_call` is
+/// replaced by its inner call before this check.
+pub(super) fn refusal(choice: &ToolChoice, tool: &str, plan: &RunPlan) -> Option<String> {
     match choice {
         ToolChoice::Auto | ToolChoice::Required => None,
         ToolChoice::None => Some("tools cannot be called now; write your answer as text".into()),
         ToolChoice::Named(name) if name == tool => None,
         ToolChoice::Named(name) => Some(format!("only `{name}` can be called now; got `{tool}`")),
-        ToolChoice::Allowed { names, .. } if is_own(tool) || names.iter().any(|name| name == tool) => None,
+        ToolChoice::Allowed { names, .. } if plan.owns(tool) || names.iter().any(|name| name == tool) => None,
         ToolChoice::Allowed { names, .. } => {
             Some(format!("`{tool}` is not allowed in this run; allowed tools: {}", names.join(", ")))
         }
     }
-}
-
-/// Returns true for the run's own tools, which no list restricts. The calls inside a batch are checked one by one by
-/// `ClassifiedTurn::take_batch`, and a `tool_call` is replaced by its inner call before this check.
-fn is_own(tool: &str) -> bool {
-    is_own_tool(tool) || [TOOL_SEARCH, TOOL_CALL].contains(&tool)
 }
 
 /// Returns a message for the model if a reply without calls breaks the tool choice.
@@ -123,9 +118,10 @@ pub(super) fn unmet_choice_message(choice: &ToolChoice) -> Option<String> {
 /// Returns the tool choice to send, and an instruction for the model if the provider does not support this choice.
 pub(super) fn sent(
     choice: &ToolChoice,
-    support: ChoiceSupport,
+    plan: &RunPlan,
     offered: &[ModelTool],
 ) -> (ToolChoice, Option<String>) {
+    let support = plan.support;
     let required = if support.required { ToolChoice::Required } else { ToolChoice::Auto };
     match choice {
         ToolChoice::None if !support.none => {
@@ -147,7 +143,7 @@ pub(super) fn sent(
         ToolChoice::Allowed { names, must_call } => {
             // Lists never contain the run's own tools, but the model may call them. A name that is not in the request
             // must not be sent.
-            let may = |tool: &&ModelTool| is_own(&tool.name) || names.contains(&tool.name);
+            let may = |tool: &&ModelTool| plan.owns(&tool.name) || names.contains(&tool.name);
             let names = offered.iter().filter(may).map(|tool| tool.name.clone()).collect();
             (ToolChoice::Allowed { names, must_call: *must_call }, None)
         }

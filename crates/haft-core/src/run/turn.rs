@@ -21,6 +21,9 @@ pub(super) struct ClassifiedTurn {
     pub(super) calls: Vec<OpenCall>,
     /// The number of permitted calls, including calls in batches.
     pub(super) let_through: u32,
+    /// The number of permitted calls that the client runs. The limit on calls per turn does not include them: if the
+    /// run refused such a call, the call would never reach the client.
+    client_calls: u32,
     /// The number of calls that can advance the run. If it is zero, the run asks the model again within the same turn.
     pub(super) useful: u32,
     pub(super) report: Option<RunReport>,
@@ -74,7 +77,7 @@ impl ClassifiedTurn {
         let plan = rules.plan;
         let Some(call) = self.unwrapped(rules, call, &CallPosition::Turn) else { return };
         let call = &call;
-        if let Some(why) = tool_choice::refusal(rules.choice, &call.name) {
+        if let Some(why) = tool_choice::refusal(rules.choice, &call.name, plan) {
             return self.refuse(call, CallPosition::Turn, &why);
         }
         match (call.name.as_str(), &plan.report) {
@@ -108,8 +111,8 @@ impl ClassifiedTurn {
             let inner = ToolCall { id, name: item.tool, arguments: item.arguments };
             let position = CallPosition::Batch { parent, item: item.id };
             let Some(inner) = self.unwrapped(rules, &inner, &position) else { continue };
-            let refusal =
-                batch::refusal(&inner.name).or_else(|| tool_choice::refusal(rules.choice, &inner.name));
+            let refusal = batch::refusal(&inner.name)
+                .or_else(|| tool_choice::refusal(rules.choice, &inner.name, rules.plan));
             match refusal {
                 Some(why) => self.refuse(&inner, position, &why),
                 None => self.take_plain(rules, &inner, position),
@@ -154,7 +157,8 @@ impl ClassifiedTurn {
             return self.refuse(call, position, CUT_OFF);
         }
         let limits = &rules.plan.limits;
-        if self.let_through >= limits.tool_calls_per_turn_max {
+        let is_client = rules.plan.client_tools.contains(&call.name);
+        if !is_client && self.let_through - self.client_calls >= limits.tool_calls_per_turn_max {
             // A call refused because of a limit counts as useful, so that the run continues with the next turn instead
             // of asking again.
             self.too_many += 1;
@@ -179,8 +183,8 @@ impl ClassifiedTurn {
         }
         self.let_through += 1;
         self.useful += 1;
+        self.client_calls += u32::from(is_client);
         self.searches += u32::from(call.name == TOOL_SEARCH);
-        let is_client = rules.plan.client_tools.contains(&call.name);
         self.put(call.clone(), position, if is_client { CallState::Client } else { CallState::New });
     }
 

@@ -38,13 +38,16 @@ pub const PROCESSES_MIN: u64 = 301;
 /// The name of the limit that has a minimum.
 const PROCESSES: &str = "processes";
 
+/// The name of the limit that is a time. Its earlier name is `cpu-seconds`.
+pub const CPU_TIME: &str = "cpu-time";
+
 impl CommandLimits {
     /// The names of the limits in the configuration, each with its description.
     pub const NAMES: [(&'static str, &'static str); 6] = [
         (PROCESSES, "processes and threads alive at once"),
         ("open-files", "open files per process"),
         ("file-bytes", "bytes of the largest file written"),
-        ("cpu-seconds", "CPU seconds per process"),
+        (CPU_TIME, "CPU time per process, in seconds"),
         ("memory-bytes", "bytes of private writable memory per process"),
         ("shm-bytes", "bytes in the private /dev/shm"),
     ];
@@ -72,7 +75,7 @@ impl CommandLimits {
             PROCESSES => Some(&mut self.processes_max),
             "open-files" => Some(&mut self.open_files_max),
             "file-bytes" => Some(&mut self.file_bytes_max),
-            "cpu-seconds" => Some(&mut self.cpu_seconds_max),
+            CPU_TIME | "cpu-seconds" => Some(&mut self.cpu_seconds_max),
             "memory-bytes" => Some(&mut self.memory_bytes_max),
             "shm-bytes" => Some(&mut self.shm_bytes_max),
             _ => None,
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn every_listed_limit_can_be_set_and_read_back() {
-        for (name, _) in CommandLimits::NAMES {
+        for name in CommandLimits::NAMES.map(|(name, _)| name).into_iter().chain(["cpu-seconds"]) {
             let mut limits = CommandLimits::default();
             limits.set(name, 4_000_000).unwrap();
             assert_eq!(limits.get(name), Some(4_000_000), "{name}");

@@ -7,8 +7,8 @@ pub enum KeyringPreference {
     WhereThereIsOne,
     /// Tokens are stored in the keyring. A login fails if no keyring is available.
     Required,
-    /// Tokens are stored in files. A token that is still in the keyring is read, and is written to a file when it
-    /// changes.
+    /// Tokens are stored in files. haft still reads a token that an earlier login stored in the keyring, and writes it
+    /// to a file when the token changes.
     Never,
 }
 

@@ -25,6 +25,11 @@ pub enum SandboxMode {
 crate::name_table!(SandboxMode { Workspace: "workspace", Network: "network", Full: "full" });
 
 impl SandboxMode {
+    /// Returns the mode whose earlier name this is, so that a program can tell its user the new name.
+    pub fn of_old_name(text: &str) -> Option<SandboxMode> {
+        SandboxMode::ALL.into_iter().find(|mode| mode.old_name() == text)
+    }
+
     fn old_name(self) -> &'static str {
         match self {
             SandboxMode::Workspace => "sandbox",
@@ -44,8 +49,8 @@ impl FromStr for SandboxMode {
     type Err = UnknownMode;
 
     fn from_str(text: &str) -> Result<Self, UnknownMode> {
-        let mode = SandboxMode::ALL.into_iter().find(|mode| mode.name() == text || mode.old_name() == text);
-        mode.ok_or_else(|| UnknownMode(text.into()))
+        let mode = SandboxMode::ALL.into_iter().find(|mode| mode.name() == text);
+        mode.or_else(|| SandboxMode::of_old_name(text)).ok_or_else(|| UnknownMode(text.into()))
     }
 }
 
@@ -70,6 +75,8 @@ mod tests {
                 );
             }
             assert_eq!(serde_json::to_string(&mode).unwrap(), format!("\"{mode}\""));
+            assert_eq!(SandboxMode::of_old_name(old), Some(mode), "{old}");
+            assert_eq!(SandboxMode::of_old_name(mode.name()), None, "{mode}");
         }
         assert!("open".parse::<SandboxMode>().is_err());
     }

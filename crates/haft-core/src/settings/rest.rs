@@ -42,7 +42,7 @@ pub struct StreamSettings {
     pub answer_field: String,
     /// The event type of events that hold a part of the answer.
     pub token_value: String,
-    /// The name of the field that holds this part.
+    /// The name of the field in such an event that holds the part of the answer.
     pub token_field: String,
     /// The time limit for the whole stream.
     pub timeout: Duration,

@@ -37,7 +37,7 @@ impl SandboxBinding {
     /// The policy of a command that runs without a sandbox.
     pub const WIDEST: Self = Self { mode: SandboxMode::Full, network: ResourceAccess::Allow };
 
-    /// Returns true if this sandbox permits nothing that the other one does not.
+    /// Returns true if `other` permits everything that this sandbox permits.
     pub fn is_within(self, other: Self) -> bool {
         let network = match (self.network, other.network) {
             (ResourceAccess::Deny, ResourceAccess::Allow | ResourceAccess::Deny)

@@ -17,7 +17,7 @@ pub(super) struct ProgramRow {
 /// The part of the arguments that a program runs as commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProgramRuns {
-    /// The words after the options and after this many other words are a command.
+    /// The words after the options are a command, except the first `after` words.
     Command { after: usize },
     /// The words after the options are a command, and the program adds words from its input, as `xargs` does.
     CommandAndInput,
@@ -25,7 +25,7 @@ pub(super) enum ProgramRuns {
     Line,
     /// Each word that is not an option is a command line.
     Lines,
-    /// The first word after the options is a script. Without it, the program reads its standard input.
+    /// The first word after the options is a script. Without such a word, the program reads its standard input.
     Script,
     /// The first word after the options is the name of a subcommand, which has its own row.
     Subcommand,

@@ -50,7 +50,7 @@ fn scripts(arguments: &[ShellWord]) -> impl Iterator<Item = ShellWord> + '_ {
                 (!takes_next).then(|| of(&letters[at + 1..])).flatten()
             }
             Some((letters, Some(at))) if letters[at..].starts_with('E') => {
-                // This letter is only a flag, but `e` may follow it in the same word.
+                // `E` is only a flag. If an `e` follows in the same word, the script begins after this `e`.
                 let after = letters[at..].find('e').map(|e| &letters[at + e + 1..]);
                 has_script |= after.is_some();
                 takes_next = after == Some("");

@@ -199,7 +199,9 @@ fn begun(before: Option<(&ModelRequest, usize)>) -> Result<Conversation, StoredE
     let Some((before, count)) = before else { return Ok(Conversation::default()) };
     let beginning = before.conversation.beginning(count);
     beginning.ok_or_else(|| StoredError::Broken {
-        problem: format!("a request shares {count} messages with an earlier request that has fewer"),
+        problem: format!(
+            "a request reuses {count} messages of an earlier request, but that request has fewer"
+        ),
     })
 }
 

@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use super::line_diff::differences;
-use super::suspicious::model_directives;
+use super::line_diff::{PrintedExtent, differences};
+use super::suspicious::{model_directives, secret_paths};
 use super::{CanonicalTool, LockedSource, SchemaCompatibility, ToolLock, compatibility};
+use crate::approval::{DeceptiveCharacters, escaped, shown};
 use crate::digest::Digest;
 
 /// One difference between the lock file and the current tools.
@@ -39,18 +40,18 @@ pub enum LockChange {
     ServerRenamed {
         /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The server's name in the lock file. For a file of the former format, its name and version.
+        /// The server's name in the lock file. If the file has the former format, the server's name and version.
         from: String,
-        /// The server's current name. For a file of the former format, its name and version.
+        /// The server's current name. If the lock file has the former format, the server's current name and version.
         to: String,
     },
     /// A server that reports a different version. Its tools may be the same.
     VersionChanged {
         /// The key of the tool source, as `KIND/NAMESPACE`.
         source: String,
-        /// The server's version in the lock file. For a file of the former format, its name and version.
+        /// The server's version in the lock file. If the file has the former format, the server's name and version.
         from: String,
-        /// The server's current version. For a file of the former format, its name and version.
+        /// The server's current version. If the lock file has the former format, the server's current name and version.
         to: String,
     },
     /// A source whose instructions for models have changed.
@@ -126,14 +127,46 @@ impl LockChange {
         matches!(self, LockChange::VersionChanged { .. })
     }
 
+    /// Returns the key of the source that the change is about. For a tool that moved, this is the current source.
+    pub fn source(&self) -> &str {
+        match self {
+            Self::SourceAdded { source, .. }
+            | Self::SourceRemoved { source }
+            | Self::SourceMoved { source, .. }
+            | Self::ServerRenamed { source, .. }
+            | Self::VersionChanged { source, .. }
+            | Self::InstructionsChanged { source, .. }
+            | Self::ToolAdded { source, .. }
+            | Self::ToolRemoved { source, .. }
+            | Self::ToolRenamed { source, .. }
+            | Self::ToolChanged { source, .. }
+            | Self::ToolRehomed { to: source, .. } => source,
+        }
+    }
+
     /// Returns the change as lines for a person. Characters that could deceive a reader are escaped.
     pub fn lines(&self) -> Vec<String> {
+        self.printed(PrintedExtent::Full)
+    }
+
+    /// Returns the change as lines for a person, without the middle of long texts.
+    pub fn shortened_lines(&self) -> Vec<String> {
+        self.printed(PrintedExtent::Shortened)
+    }
+
+    /// Returns true if the shortened lines leave out a part of the change.
+    pub fn is_shortened(&self) -> bool {
+        self.shortened_lines() != self.lines()
+    }
+
+    fn printed(&self, extent: PrintedExtent) -> Vec<String> {
+        let one = |text: &str| one(text, extent);
         match self {
             Self::SourceAdded { source, address, instructions } => {
                 let mut lines = vec![format!("+ {source}: new source, {}", one(address))];
                 if let Some(text) = instructions {
                     lines.push("    instructions for models".into());
-                    difference(&mut lines, None, Some(&Value::from(text.as_str())));
+                    difference(&mut lines, None, Some(&Value::from(text.as_str())), extent);
                 }
                 lines
             }
@@ -150,61 +183,86 @@ impl LockChange {
             Self::InstructionsChanged { source, from, to } => {
                 let mut lines = vec![format!("~ {source}: the instructions for models changed")];
                 let text = |text: &Option<String>| text.clone().map(Value::from);
-                difference(&mut lines, text(from).as_ref(), text(to).as_ref());
+                difference(&mut lines, text(from).as_ref(), text(to).as_ref(), extent);
                 lines
             }
-            Self::ToolAdded { source, tool, definition } => added(source, tool, definition),
+            Self::ToolAdded { source, tool, definition } => added(source, tool, definition, extent),
             Self::ToolRemoved { source, tool } => {
                 vec![format!("- {source} {}: the tool does not exist any more", one(tool))]
             }
             Self::ToolRenamed { source, from, to } => {
-                vec![format!("~ {source} {}: the tool has the new name {}", one(from), one(to))]
+                let mut lines =
+                    vec![format!("~ {source} {}: the tool has the new name {}", one(from), one(to))];
+                warnings(&mut lines, &Value::from(to.as_str()));
+                lines
             }
             Self::ToolRehomed { tool, from, to } => {
                 vec![format!("~ {} moved from {from} to {to}", one(tool))]
             }
             Self::ToolChanged { source, tool, parts, compatibility } => {
-                changed(source, tool, parts, compatibility.as_ref())
+                changed((source.as_str(), tool.as_str()), parts, compatibility.as_ref(), extent)
             }
         }
     }
 }
 
-fn added(source: &str, tool: &str, definition: &CanonicalTool) -> Vec<String> {
-    let mut lines = vec![format!("+ {source} {}: new tool", one(tool))];
+fn added(source: &str, tool: &str, definition: &CanonicalTool, extent: PrintedExtent) -> Vec<String> {
+    let mut lines = vec![format!("+ {source} {}: new tool", one(tool, extent))];
+    warnings(&mut lines, &Value::from(tool));
     for (name, value) in definition.members().iter().filter(|(name, _)| *name != "name") {
         lines.push(format!("    {name}"));
-        difference(&mut lines, None, Some(value));
+        difference(&mut lines, None, Some(value), extent);
     }
     lines
 }
 
 fn changed(
-    source: &str,
-    tool: &str,
+    (source, tool): (&str, &str),
     parts: &[DefinitionPart],
     compatibility: Option<&SchemaCompatibility>,
+    extent: PrintedExtent,
 ) -> Vec<String> {
     let names: Vec<&str> = parts.iter().map(|part| part.name.as_str()).collect();
-    let mut lines = vec![format!("~ {source} {}: {} changed", one(tool), names.join(", "))];
+    let mut lines = vec![format!("~ {source} {}: {} changed", one(tool, extent), names.join(", "))];
     if let Some(compatibility) = compatibility {
         lines.push(format!("    {compatibility}"));
     }
     for part in parts {
         lines.push(format!("    {}", part.name));
-        difference(&mut lines, part.from.as_ref(), part.to.as_ref());
+        difference(&mut lines, part.from.as_ref(), part.to.as_ref(), extent);
     }
     lines
 }
 
-/// Appends the differences of two values, and a warning for each phrase in the new value that gives orders to the
-/// model.
-fn difference(lines: &mut Vec<String>, from: Option<&Value>, to: Option<&Value>) {
-    let (from, text) = (from.map(text_of), to.map(text_of));
-    lines.extend(differences(from.as_deref(), text.as_deref()));
-    let phrases: BTreeSet<&str> = to.into_iter().flat_map(directives).collect();
-    // The warning covers the whole value, also the parts that are equal or too long to be shown.
+/// Appends the differences of two values, and the warnings about the new value.
+fn difference(lines: &mut Vec<String>, from: Option<&Value>, to: Option<&Value>, extent: PrintedExtent) {
+    let (before, now) = (from.map(text_of), to.map(text_of));
+    lines.extend(differences(before.as_deref(), now.as_deref(), extent));
+    if let Some(value) = to {
+        warnings(lines, value);
+    }
+}
+
+/// Appends a warning for each phrase in a value that gives orders to the model, and for other dangers. The warnings cover
+/// the whole value, also the parts that are equal or too long to be shown.
+fn warnings(lines: &mut Vec<String>, value: &Value) {
+    let (mut characters, mut phrases, mut paths) =
+        (DeceptiveCharacters::default(), BTreeSet::new(), BTreeSet::new());
+    // Search each text in the value, not its JSON form, because JSON escapes line breaks.
+    for text in texts(value) {
+        characters.add(text);
+        phrases.extend(model_directives(text));
+        paths.extend(secret_paths(text));
+    }
+    if characters.invisible > 0 {
+        lines.push(format!("    ! contains invisible characters: {}", characters.invisible));
+    }
+    if characters.look_alikes > 0 {
+        lines
+            .push(format!("    ! contains letters that look like other letters: {}", characters.look_alikes));
+    }
     lines.extend(phrases.iter().map(|phrase| format!("    ! gives orders to the model: \"{phrase}\"")));
+    lines.extend(paths.iter().map(|path| format!("    ! names a file that may contain secrets: \"{path}\"")));
 }
 
 fn text_of(value: &Value) -> String {
@@ -214,26 +272,24 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// Returns the phrases in a value that give orders to the model. Searches each text in the value, not its JSON form,
-/// because JSON escapes line breaks.
-fn directives(value: &Value) -> Vec<&'static str> {
+/// Returns all texts in a value, with the names of the members.
+fn texts(value: &Value) -> Vec<&str> {
     match value {
-        Value::String(text) => model_directives(text),
-        Value::Array(items) => items.iter().flat_map(directives).collect(),
-        Value::Object(members) => {
-            let of_member = |(name, value): (&String, &Value)| {
-                let mut found = model_directives(name);
-                found.extend(directives(value));
-                found
-            };
-            members.iter().flat_map(of_member).collect()
-        }
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(texts).collect(),
+        Value::Object(members) => members
+            .iter()
+            .flat_map(|(name, value)| std::iter::once(name.as_str()).chain(texts(value)))
+            .collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) => Vec::new(),
     }
 }
 
-fn one(text: &str) -> String {
-    format!("`{}`", crate::approval::shown(text))
+fn one(text: &str, extent: PrintedExtent) -> String {
+    match extent {
+        PrintedExtent::Full => format!("`{}`", escaped(text)),
+        PrintedExtent::Shortened => format!("`{}`", shown(text)),
+    }
 }
 
 /// Returns all differences, sorted by source and tool.

@@ -1,5 +1,5 @@
 //! Compares two texts line by line and prints the differences for a person. The comparison uses the full texts; only
-//! the printed lines have a limit.
+//! a shortened list of lines has a limit.
 
 use crate::approval::escaped;
 
@@ -43,10 +43,22 @@ enum DiffLine<'a> {
     Added(&'a str),
 }
 
+/// The part of a text or a comparison that is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PrintedExtent {
+    Full,
+    /// Only the beginning and the end, if the text is long.
+    Shortened,
+}
+
 /// Returns the differences of two texts as lines for a person, with a few equal lines around them.
-pub(super) fn differences(from: Option<&str>, to: Option<&str>) -> Vec<String> {
+pub(super) fn differences(from: Option<&str>, to: Option<&str>, extent: PrintedExtent) -> Vec<String> {
     let (from, to) = (from.map(pieces).unwrap_or_default(), to.map(pieces).unwrap_or_default());
-    shortened(printed(&compared(&from, &to)))
+    let lines = printed(&compared(&from, &to));
+    match extent {
+        PrintedExtent::Full => lines,
+        PrintedExtent::Shortened => shortened(lines),
+    }
 }
 
 fn pieces(text: &str) -> Vec<LinePiece<'_>> {
@@ -191,7 +203,7 @@ mod tests {
     use super::*;
 
     fn check(from: &str, to: &str, expected: &[&str]) {
-        assert_eq!(differences(Some(from), Some(to)), expected, "{from} -> {to}");
+        assert_eq!(differences(Some(from), Some(to), PrintedExtent::Full), expected, "{from} -> {to}");
     }
 
     #[test]
@@ -205,12 +217,12 @@ mod tests {
             "1\n2\n3\n4\n5\nsix",
             &["    … 3 equal lines", "      4", "      5", "    - 6", "    + six"],
         );
-        assert_eq!(differences(None, Some("a")), ["    + a"]);
-        assert_eq!(differences(Some(""), None), ["    - "]);
+        assert_eq!(differences(None, Some("a"), PrintedExtent::Full), ["    + a"]);
+        assert_eq!(differences(Some(""), None, PrintedExtent::Full), ["    - "]);
     }
 
     #[test]
-    fn sentence_in_a_long_line_is_compared_alone() {
+    fn long_line_is_compared_sentence_by_sentence() {
         let sentences =
             |word: &str| format!("{}{word} it. {}", "Adds one. ".repeat(40), "Then ends. ".repeat(40));
         check(
@@ -232,17 +244,20 @@ mod tests {
     #[test]
     fn long_comparison_says_how_much_is_not_shown() {
         let text = (0..4_000).map(|at| format!("line {at}")).collect::<Vec<_>>().join("\n");
-        let shown = differences(None, Some(&text));
+        let shown = differences(None, Some(&text), PrintedExtent::Shortened);
         assert!(shown.iter().map(|line| line.chars().count()).sum::<usize>() < PRINTED_CHARS_MAX + 100);
         assert!(shown.iter().any(|line| line.starts_with("    … ") && line.ends_with("are not shown")));
         assert_eq!(shown[0], "    + line 0");
         assert_eq!(shown[shown.len() - 1], "    + line 3999");
+        let full = differences(None, Some(&text), PrintedExtent::Full);
+        assert_eq!(full.len(), 4_000);
+        assert_eq!(full[2_000], "    + line 2000");
     }
 
     #[test]
-    fn texts_that_need_a_large_table_are_shown_as_replaced() {
+    fn texts_are_shown_as_replaced_if_their_comparison_needs_a_large_table() {
         let numbered = |name: &str| (0..3_000).map(|at| format!("{name}{at}")).collect::<Vec<_>>().join("\n");
-        let shown = differences(Some(&numbered("a")), Some(&numbered("b")));
+        let shown = differences(Some(&numbered("a")), Some(&numbered("b")), PrintedExtent::Shortened);
         assert!(shown[0].starts_with("    - a0") && shown.iter().any(|line| line == "    + b2999"));
     }
 

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn only_recursive_references_are_counted_for_each_call() {
+    fn schema_cost_is_counted_for_each_call_only_if_references_are_recursive() {
         let check = |schema: Value, expected: SchemaCost| {
             assert_eq!(SchemaCost::of(&schema, None), Ok(expected), "{schema}");
         };

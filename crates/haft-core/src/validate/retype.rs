@@ -40,7 +40,7 @@ pub(super) fn retype(schema: &CheckedSchema, written: &Value, bytes: usize) -> O
                 places.push(error_text::place(&location));
             }
         }
-        // The JSON from inside strings must obey the same limits as the rest.
+        // JSON from inside of strings has not passed the limits on depth and validation cost yet.
         let bearable = super::is_within(&value, ARGUMENTS_DEPTH_MAX)
             && schema.cost.is_within_step_limit(&schema.written, &value, bytes);
         if places.len() == before || !bearable {

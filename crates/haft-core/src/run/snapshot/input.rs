@@ -6,7 +6,7 @@ use super::SnapshotError;
 use super::compaction::StoredEntry;
 use super::plan::StoredBudget;
 use crate::run::input::{ArchiveOutcome, CallEnd, RunInput};
-use crate::run::{AbortReason, ApprovalVerdict, DriverReadings};
+use crate::run::{AbortReason, CallDecision, DriverReadings};
 use crate::stored::{StoredModelError, StoredModelReply, StoredReply};
 use crate::tool::CallId;
 
@@ -88,8 +88,8 @@ impl StoredInput {
             RunInput::ClientReplied(replies) => {
                 Self::ClientReplied(replies.iter().map(StoredReply::of).collect())
             }
-            RunInput::Decided { call, verdict } => {
-                Self::Judged { call: call.0.clone(), allowed: *verdict == ApprovalVerdict::Allowed }
+            RunInput::Decided { call, decision } => {
+                Self::Judged { call: call.0.clone(), allowed: *decision == CallDecision::Allow }
             }
             RunInput::Stopped => Self::Stopped,
             RunInput::Aborted(why) => stored_abort(why),
@@ -121,7 +121,7 @@ impl StoredInput {
             }
             Self::Judged { call, allowed } => RunInput::Decided {
                 call: CallId(call),
-                verdict: if allowed { ApprovalVerdict::Allowed } else { ApprovalVerdict::Denied },
+                decision: if allowed { CallDecision::Allow } else { CallDecision::Deny },
             },
             Self::Stopped => RunInput::Stopped,
             Self::Aborted { why, problem } => RunInput::Aborted(abort(why, problem)?),
@@ -142,7 +142,7 @@ impl StoredInput {
 fn stored_abort(why: &AbortReason) -> StoredInput {
     let problem = match why {
         AbortReason::Interrupted | AbortReason::TimedOut | AbortReason::Steered => "",
-        AbortReason::Unrecorded(problem) => problem.as_str(),
+        AbortReason::JournalFailed(problem) => problem.as_str(),
     };
     StoredInput::Aborted { why: why.name().into(), problem: problem.into() }
 }
@@ -151,7 +151,7 @@ fn abort(why: String, problem: String) -> Result<AbortReason, SnapshotError> {
     match why.as_str() {
         "interrupted" => Ok(AbortReason::Interrupted),
         "timed_out" => Ok(AbortReason::TimedOut),
-        "unrecorded" => Ok(AbortReason::Unrecorded(problem)),
+        "unrecorded" => Ok(AbortReason::JournalFailed(problem)),
         "steered" => Ok(AbortReason::Steered),
         _ => Err(SnapshotError::UnknownWord { what: "abort reason", found: why }),
     }

@@ -59,6 +59,8 @@ struct StoredLimits {
     tool_calls_max: Option<u32>,
     tool_calls_per_turn_max: u32,
     attempts_max: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    continuations_max: Option<u32>,
     context: Option<StoredContext>,
 }
 
@@ -178,23 +180,53 @@ impl StoredExposure {
 
 impl StoredLimits {
     fn of(limits: &RunLimits) -> Self {
-        let RunLimits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = *limits;
+        let RunLimits {
+            turns_max,
+            tool_calls_max,
+            tool_calls_per_turn_max,
+            attempts_max,
+            continuations_max,
+            context,
+        } = *limits;
         let context = context.map(|context| StoredContext {
             window_tokens: context.window_tokens,
             output_tokens: context.output_tokens,
             buffer_tokens: context.buffer_tokens,
         });
-        Self { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
+        Self {
+            turns_max,
+            tool_calls_max,
+            tool_calls_per_turn_max,
+            attempts_max,
+            continuations_max: Some(continuations_max),
+            context,
+        }
     }
 
     fn into_limits(self) -> RunLimits {
-        let Self { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context } = self;
+        let Self {
+            turns_max,
+            tool_calls_max,
+            tool_calls_per_turn_max,
+            attempts_max,
+            continuations_max,
+            context,
+        } = self;
         let context = context.map(|context| RunContextLimit {
             window_tokens: context.window_tokens,
             output_tokens: context.output_tokens,
             buffer_tokens: context.buffer_tokens,
         });
-        RunLimits { turns_max, tool_calls_max, tool_calls_per_turn_max, attempts_max, context }
+        // Plans of earlier versions of haft have no such limit.
+        let continuations_max = continuations_max.unwrap_or(RunLimits::default().continuations_max);
+        RunLimits {
+            turns_max,
+            tool_calls_max,
+            tool_calls_per_turn_max,
+            attempts_max,
+            continuations_max,
+            context,
+        }
     }
 }
 

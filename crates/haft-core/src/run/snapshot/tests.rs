@@ -95,6 +95,7 @@ fn snapshot_restores_the_run_plan() {
             tool_calls_max: Some(8),
             tool_calls_per_turn_max: 9,
             attempts_max: 2,
+            continuations_max: 4,
             context,
         },
         budget: SpendLimit {

@@ -102,7 +102,7 @@ fn run_without_compaction_rules_or_below_the_threshold_does_not_compact() {
 }
 
 #[test]
-fn context_full_ends_the_run_only_when_nothing_is_left_to_compact() {
+fn run_ends_with_context_full_if_nothing_is_left_to_compact() {
     let mut bench = bench(plan());
     bench.step();
     turn(&mut bench, 0, 400);
@@ -233,7 +233,7 @@ fn stop_request_ends_a_compaction_in_progress() {
 }
 
 #[test]
-fn later_request_keeps_the_archive_and_names_older_archives() {
+fn later_request_appends_to_the_archive_and_names_it_after_a_new_archive_starts() {
     let mut bench = filled(bench(plan()), 300);
     assert!(bench.until_model().is_none());
     bench.run.model_replied(says("answer")).unwrap();

@@ -148,7 +148,7 @@ fn completed_task_status_forces_the_report() {
 }
 
 #[test]
-fn after_a_stop_only_the_report_may_be_called() {
+fn model_may_call_only_the_report_after_a_stop_request() {
     let mut bench = RunTestBench::new(with_tool());
     bench.step();
     bench.run.stop();

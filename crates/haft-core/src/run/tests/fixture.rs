@@ -18,7 +18,7 @@ use crate::result::{Receipt, ToolError, ToolErrorKind, ToolResult};
 use crate::run::final_report::FinalReport;
 use crate::run::finish::RunFinish;
 use crate::run::input::ArchiveOutcome;
-use crate::run::{AgentRun, ApprovalVerdict, ArchiveRequest, DriverReadings, RunPlan, RunStep};
+use crate::run::{AgentRun, ArchiveRequest, CallDecision, DriverReadings, RunPlan, RunStep};
 use crate::tool::{CallId, ToolCall};
 
 pub(super) fn part(text: &str) -> MessagePart {
@@ -160,7 +160,7 @@ impl RunTestBench {
                 RunStep::AwaitApproval(calls) => {
                     self.asked = true;
                     for call in calls {
-                        self.run.approval_given(&call.id, ApprovalVerdict::Allowed).unwrap();
+                        self.run.approval_given(&call.id, CallDecision::Allow).unwrap();
                     }
                 }
                 RunStep::AwaitClient(calls) => {

@@ -7,7 +7,7 @@ use crate::conversation::{MessagePart, PartBody};
 use crate::model_reply::{ModelReply, StopReason};
 use crate::run::budget::{SpendLimit, SpendTotals};
 use crate::run::limits::{RunContextLimit, RunLimits};
-use crate::run::{RunNote, RunPlan, RunStep};
+use crate::run::{RunNote, RunPlan, RunStep, UnusableText};
 
 fn limited(limits: RunLimits) -> RunPlan {
     RunPlan { limits, ..RunPlan::default() }
@@ -260,6 +260,48 @@ fn reply_cut_off_at_the_length_limit_is_continued_once() {
     let plan = RunPlan { report: super::fixture::report_xml(), ..RunPlan::default() };
     let steps = ["model auto", "model auto", "done completed: halfwhole"];
     check(plan, vec![cut("<haft-n1-FINAL>half"), says("whole</haft-n1-FINAL>")], &steps);
+}
+
+#[test]
+fn reply_cut_off_at_the_length_limit_is_not_continued_if_the_caller_bounds_the_output() {
+    let limits = RunLimits { continuations_max: 0, ..RunLimits::default() };
+    let steps = ["model auto", "done max_output_tokens: half "];
+    check(limited(limits), vec![cut("half ")], &steps);
+}
+
+#[test]
+fn note_about_an_unusable_reply_states_the_use_of_its_text() {
+    let noted = |first: ModelReply| {
+        let mut bench = RunTestBench::new(RunPlan::default());
+        bench.play(vec![first, says("whole")]);
+        let notes = bench.run.take_notes().into_iter();
+        let found: Vec<UnusableText> = notes
+            .filter_map(|note| if let RunNote::AskedAgain { text, .. } = note { Some(text) } else { None })
+            .collect();
+        found
+    };
+    assert_eq!(noted(cut("half ")), [UnusableText::Continued]);
+    assert_eq!(noted(reply(vec![MessagePart::text("half")], StopReason::CutOff)), [UnusableText::Replaced]);
+    assert_eq!(noted(empty()), [UnusableText::Unused]);
+}
+
+#[test]
+fn client_calls_do_not_count_towards_the_limit_per_turn() {
+    let limits = RunLimits { tool_calls_per_turn_max: 2, ..RunLimits::default() };
+    let plan = RunPlan { client_tools: ["client".to_owned()].into(), ..limited(limits) };
+    let arguments: Vec<String> = (0..5).map(|at| format!("{{\"n\": {at}}}")).collect();
+    let mut list: Vec<_> = arguments.iter().map(|arguments| ("client", arguments.as_str())).collect();
+    list.extend([("read", "{}"), ("read", "{\"n\": 1}"), ("read", "{\"n\": 2}")]);
+    let steps = [
+        "model auto",
+        "tools read,read",
+        "client client,client,client,client,client",
+        "model auto",
+        "done completed: ok",
+    ];
+    let bench = check(plan, vec![calls(&list), says("ok")], &steps);
+    assert!(bench.replies()[7].contains("at most 2 tool calls"));
+    assert_eq!(bench.run.counts().tool_calls, 7);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::run::final_report::FinalReport;
 use crate::run::input::{CallEnd, RunInput};
 use crate::run::limits::{RunContextLimit, RunLimits};
 use crate::run::snapshot::{RunSnapshot, StoredInput};
-use crate::run::{AgentRun, ApprovalVerdict, DriverReadings, OptionalTools, RunPlan, RunStep};
+use crate::run::{AgentRun, CallDecision, DriverReadings, OptionalTools, RunPlan, RunStep};
 use crate::tool::ToolCall;
 
 const NAMES: [&str; 8] = [
@@ -84,6 +84,7 @@ fn any_plan() -> impl Strategy<Value = RunPlan> {
                 tool_calls_max,
                 tool_calls_per_turn_max: 3,
                 attempts_max: 3,
+                continuations_max: 1,
                 context: own.then_some(SMALL_CONTEXT),
             },
             compaction: own.then(|| CompactionRules { keep_turns: 1, ..CompactionRules::default() }),
@@ -178,7 +179,7 @@ impl ScriptedEnvironment {
             RunStep::AwaitApproval(calls) => {
                 self.apply(
                     run,
-                    RunInput::Decided { call: calls[0].id.clone(), verdict: ApprovalVerdict::Allowed },
+                    RunInput::Decided { call: calls[0].id.clone(), decision: CallDecision::Allow },
                 );
             }
             RunStep::AwaitClient(calls) => {

@@ -8,7 +8,7 @@ use crate::internal_tools::handoff::HandoffRoutes;
 use crate::model_request::{MustCall, ToolChoice};
 use crate::run::limits::RunLimits;
 use crate::run::tool_choice::ChoiceSupport;
-use crate::run::{ApprovalVerdict, OptionalTools, RunError, RunNote, RunPlan, RunStep};
+use crate::run::{CallDecision, OptionalTools, RunError, RunNote, RunPlan, RunStep};
 use crate::tool::CallId;
 
 fn client() -> RunPlan {
@@ -60,7 +60,7 @@ fn denied_call_gets_a_reply_and_the_run_continues() {
     let RunStep::CallTools(open) = bench.step() else { panic!() };
     bench.run.tools_replied(vec![super::fixture::pending(&open[0])]).unwrap();
     bench.step();
-    bench.run.approval_given(&open[0].id, ApprovalVerdict::Denied).unwrap();
+    bench.run.approval_given(&open[0].id, CallDecision::Deny).unwrap();
     bench.step();
     assert_eq!(bench.log, ["model auto", "tools ask", "approval ask", "model auto"]);
     assert!(bench.replies()[0].contains("denied"));
@@ -202,7 +202,7 @@ fn call_limits_and_allowed_tools_apply_inside_a_batch() {
 }
 
 #[test]
-fn call_of_a_disabled_internal_tool_is_passed_on_like_any_other_call() {
+fn call_with_the_name_of_a_disabled_internal_tool_goes_to_the_engine() {
     let replies = vec![
         calls(&[("agent__batch", MIXED), ("agent__task_status", "{}"), ("router__handoff-to", "{}")]),
         says("ok"),

@@ -4,6 +4,24 @@ use serde_json::json;
 
 use super::*;
 use crate::internal_tools::batch::BATCH;
+use crate::internal_tools::final_report::ReportShape;
+use crate::internal_tools::report_format::ReportFormat;
+use crate::internal_tools::tool_search::{TOOL_CALL, TOOL_SEARCH};
+use crate::run::OptionalTools;
+use crate::run::exposure::{ToolExposure, ToolListGrowth, ToolSearchPlan};
+use crate::run::final_report::FinalReport;
+
+/// Returns the plan of a run that offers all its own tools.
+fn with_own_tools(support: ChoiceSupport) -> RunPlan {
+    let search = ToolSearchPlan { roster: String::new(), growth: ToolListGrowth::Constant };
+    RunPlan {
+        report: FinalReport::Tool(ReportShape::plain(ReportFormat::Markdown)),
+        offer: OptionalTools { task_status: true, batch: true },
+        exposure: Some(ToolExposure { shown: Vec::new(), search: Some(search) }),
+        support,
+        ..RunPlan::default()
+    }
+}
 
 fn names(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -50,7 +68,7 @@ fn allowed_tools_of_the_run_narrow_every_tool_choice() {
 #[test]
 fn call_outside_the_tool_choice_is_refused() {
     let check = |choice: ToolChoice, tool: &str, expected: Option<&str>| {
-        let found = refusal(&choice, tool);
+        let found = refusal(&choice, tool, &with_own_tools(ChoiceSupport::default()));
         match expected {
             None => assert_eq!(found, None, "{choice:?} {tool}"),
             Some(part) => assert!(found.clone().is_some_and(|text| text.contains(part)), "{tool}: {found:?}"),
@@ -68,7 +86,7 @@ fn call_outside_the_tool_choice_is_refused() {
 }
 
 #[test]
-fn answer_without_a_call_violates_a_choice_that_requires_one() {
+fn answer_without_a_call_violates_a_tool_choice_that_requires_a_call() {
     let check = |choice: ToolChoice, unmet_: bool| {
         assert_eq!(unmet_choice_message(&choice).is_some(), unmet_, "{choice:?}");
     };
@@ -90,7 +108,7 @@ fn unsupported_tool_choice_is_sent_as_text_to_the_model() {
     });
     let nothing = ChoiceSupport { none: false, required: false, named: false, allowed: false };
     let check = |choice: ToolChoice, support: ChoiceSupport, expected: ToolChoice, told: Option<&str>| {
-        let (found, words) = sent(&choice, support, &tools);
+        let (found, words) = sent(&choice, &with_own_tools(support), &tools);
         assert_eq!(found, expected, "{choice:?}");
         assert_eq!(words.is_some(), told.is_some(), "{words:?}");
         assert!(words.unwrap_or_default().contains(told.unwrap_or_default()));
@@ -110,8 +128,25 @@ fn unsupported_tool_choice_is_sent_as_text_to_the_model() {
 #[test]
 fn allowed_tools_list_still_permits_tool_search() {
     let choice = allowed(&["a__b"], MustCall::No);
+    let plan = with_own_tools(ChoiceSupport::default());
     for own in [TOOL_SEARCH, TOOL_CALL, FINAL_REPORT, "a__b"] {
-        assert_eq!(refusal(&choice, own), None, "{own}");
+        assert_eq!(refusal(&choice, own, &plan), None, "{own}");
     }
-    assert!(refusal(&choice, "a__c").is_some_and(|why| why.contains("`a__c` is not allowed")));
+    assert!(refusal(&choice, "a__c", &plan).is_some_and(|why| why.contains("`a__c` is not allowed")));
+}
+
+#[test]
+fn allowed_tools_list_restricts_functions_that_have_the_name_of_an_internal_tool() {
+    let choice = allowed(&["a"], MustCall::No);
+    for name in [TOOL_SEARCH, TOOL_CALL, FINAL_REPORT, BATCH, "agent__task_status"] {
+        assert!(refusal(&choice, name, &RunPlan::default()).is_some(), "{name}");
+    }
+    let tool = |name: &str| ModelTool {
+        name: name.into(),
+        description: String::new(),
+        input_schema: Arc::new(json!({"type": "object"})),
+        strict: false,
+    };
+    let (shown, _) = sent(&choice, &RunPlan::default(), &[tool("a"), tool(TOOL_SEARCH)]);
+    assert_eq!(shown, choice);
 }
