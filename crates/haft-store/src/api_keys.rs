@@ -60,12 +60,41 @@ pub struct ApiKeyRecord {
     pub expires_ms: Option<u64>,
     #[serde(default)]
     pub limits: KeyLimits,
+    /// The secret that the last rotation replaced; `None` if the key was never rotated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous: Option<PreviousSecret>,
+}
+
+/// A secret that a rotation has replaced. It stays valid for some time, so that clients can change to the new one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct PreviousSecret {
+    digest: String,
+    /// The time at which the secret becomes invalid, in milliseconds since 1970.
+    expires_ms: u64,
 }
 
 impl ApiKeyRecord {
     /// Returns true if the key has expired at this time, in milliseconds since 1970.
     pub fn is_expired(&self, now_ms: u64) -> bool {
         self.expires_ms.is_some_and(|expires| expires <= now_ms)
+    }
+
+    /// Returns the time at which the secret before the last rotation becomes invalid, in milliseconds since 1970; `None`
+    /// for a key that was never rotated.
+    pub fn previous_expires_ms(&self) -> Option<u64> {
+        self.previous.as_ref().map(|previous| previous.expires_ms)
+    }
+
+    /// Returns the state of the secret with this digest; `None` for the secret of another key.
+    fn lookup(&self, digest: &str, now_ms: u64) -> Option<KeyLookup<'_>> {
+        let is_current = self.digest == digest;
+        let previous = self.previous.as_ref().filter(|previous| previous.digest == digest);
+        let is_over = previous.is_some_and(|previous| previous.expires_ms <= now_ms);
+        match (is_current || previous.is_some(), self.is_expired(now_ms) || is_over) {
+            (false, _) => None,
+            (true, true) => Some(KeyLookup::Expired(self)),
+            (true, false) => Some(KeyLookup::Valid(self)),
+        }
     }
 
     /// Returns the principal on whose behalf requests with this key run.
@@ -112,12 +141,14 @@ impl ApiKeys {
 
     /// Looks up a secret. Compares digests, so that the time of the lookup reveals nothing about a stored key.
     pub fn find(&self, secret: &str, now_ms: u64) -> KeyLookup<'_> {
-        let digest = Digest::of_text(secret).to_string();
-        match self.keys.iter().find(|key| key.digest == digest) {
-            Some(key) if key.is_expired(now_ms) => KeyLookup::Expired(key),
-            Some(key) => KeyLookup::Valid(key),
-            None => KeyLookup::Unknown,
-        }
+        self.find_digest(Digest::of_text(secret), now_ms)
+    }
+
+    /// Looks up the digest of a secret.
+    pub fn find_digest(&self, digest: Digest, now_ms: u64) -> KeyLookup<'_> {
+        let digest = digest.to_string();
+        let found = self.keys.iter().find_map(|key| key.lookup(&digest, now_ms));
+        found.unwrap_or(KeyLookup::Unknown)
     }
 }
 
@@ -175,7 +206,7 @@ impl ApiKeyStore {
 
     /// Creates a key and returns its secret, which cannot be shown again.
     pub fn create(&self, new: NewApiKey, now_ms: u64) -> io::Result<(ApiKeyRecord, ApiKeySecret)> {
-        let secret = format!("{MARK}{}", random_hex::<SECRET_BYTES>()?);
+        let secret = new_secret()?;
         let record = ApiKeyRecord {
             id: format!("key_{}", random_hex::<6>()?),
             name: new.name,
@@ -187,9 +218,27 @@ impl ApiKeyStore {
             created_ms: now_ms,
             expires_ms: new.expires_ms,
             limits: new.limits,
+            previous: None,
         };
         self.change(|keys| keys.push(record.clone()))?;
         Ok((record, ApiKeySecret(secret)))
+    }
+
+    /// Gives a key a new secret. The present secret stays valid until `previous_expires_ms`, and an earlier one becomes
+    /// invalid at once. Returns `None` if there is no key with this id.
+    pub fn rotate(
+        &self,
+        id: &str,
+        previous_expires_ms: u64,
+    ) -> io::Result<Option<(ApiKeyRecord, ApiKeySecret)>> {
+        let secret = new_secret()?;
+        self.change(|keys| {
+            let key = keys.iter_mut().find(|key| key.id == id)?;
+            let digest = std::mem::replace(&mut key.digest, Digest::of_text(&secret).to_string());
+            key.previous = Some(PreviousSecret { digest, expires_ms: previous_expires_ms });
+            secret[..PREFIX_CHARS].clone_into(&mut key.prefix);
+            Some((key.clone(), ApiKeySecret(secret)))
+        })
     }
 
     /// Removes the keys with these ids, and returns the removed keys.
@@ -215,6 +264,10 @@ impl ApiKeyStore {
     pub fn path(&self) -> &Path {
         &self.path
     }
+}
+
+fn new_secret() -> io::Result<String> {
+    Ok(format!("{MARK}{}", random_hex::<SECRET_BYTES>()?))
 }
 
 fn random_hex<const N: usize>() -> io::Result<String> {
@@ -269,6 +322,30 @@ mod tests {
         assert_eq!(store.revoke(&[record.id.clone(), "key_none".into()]).unwrap(), [record]);
         assert_ne!(store.version(), before, "the version changes with every change");
         assert_eq!(store.load().unwrap().find(secret.expose(), 9), KeyLookup::Unknown);
+    }
+
+    #[test]
+    fn rotated_key_keeps_its_id_and_its_old_secret_until_the_overlap_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        let (record, first) = store.create(new(Some(100)), 5).unwrap();
+        let (rotated, second) = store.rotate(&record.id, 20).unwrap().unwrap();
+        assert_eq!(rotated.principal(), record.principal());
+        assert_eq!((&rotated.scopes, rotated.expires_ms), (&record.scopes, record.expires_ms));
+        assert!(second.expose().starts_with(&rotated.prefix) && rotated.prefix != record.prefix);
+        let keys = store.load().unwrap();
+        assert_eq!(keys.find(first.expose(), 19), KeyLookup::Valid(&rotated));
+        assert_eq!(keys.find(first.expose(), 20), KeyLookup::Expired(&rotated));
+        assert_eq!(keys.find(second.expose(), 99), KeyLookup::Valid(&rotated));
+        assert_eq!(keys.find(second.expose(), 100), KeyLookup::Expired(&rotated));
+        let (_, third) = store.rotate(&record.id, 30).unwrap().unwrap();
+        let keys = store.load().unwrap();
+        assert_eq!(keys.find(first.expose(), 10), KeyLookup::Unknown, "only one old secret stays valid");
+        assert!([&second, &third].iter().all(|secret| keys.find(secret.expose(), 10) != KeyLookup::Unknown));
+        assert!(store.rotate("key_none", 30).unwrap().is_none());
+        store.revoke(&[record.id]).unwrap();
+        let keys = store.load().unwrap();
+        assert!([&second, &third].iter().all(|secret| keys.find(secret.expose(), 10) == KeyLookup::Unknown));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Archives of stored files, in tar format, so that `tar` can unpack them.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -17,6 +17,10 @@ const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 /// The smallest file size that does not fit into the eleven octal digits of a tar header.
 const OCTAL_END: u64 = 1 << 33;
 
+/// The maximum size of the holes of all sparse files in an archive, in bytes. A command can create a file that has a huge
+/// size and occupies no disk space, but an archive contains the holes as zeros.
+const HOLES_BYTES_MAX: u64 = 1 << 30;
+
 /// An archive that is being written.
 #[derive(Debug)]
 pub struct ArchiveWriter<W> {
@@ -25,13 +29,15 @@ pub struct ArchiveWriter<W> {
     pub files: u64,
     /// The number of bytes in the files so far.
     pub bytes: u64,
-    /// The files and directories that could not be read.
+    /// The files and directories that could not be read, and sparse files that are too large.
     pub skipped: Vec<PathBuf>,
+    /// The size of the holes in all files that `add_tree` has added so far, in bytes.
+    hole_bytes: u64,
 }
 
 impl<W: Write> ArchiveWriter<W> {
     pub fn new(out: W) -> Self {
-        Self { out, files: 0, bytes: 0, skipped: Vec::new() }
+        Self { out, files: 0, bytes: 0, skipped: Vec::new(), hole_bytes: 0 }
     }
 
     /// Adds a directory with private permissions, so that the unpacked directory is private too.
@@ -47,11 +53,11 @@ impl<W: Write> ArchiveWriter<W> {
 
     /// Adds the file at `path` with its current length. Another program may append to the file at the same time.
     pub fn add_file(&mut self, name: &Path, path: &Path) -> io::Result<()> {
-        self.add_open(name, &File::open(path)?)
+        let file = File::open(path)?;
+        self.add_open(name, &file, &file.metadata()?)
     }
 
-    fn add_open(&mut self, name: &Path, file: &File) -> io::Result<()> {
-        let metadata = file.metadata()?;
+    fn add_open(&mut self, name: &Path, file: &File, metadata: &Metadata) -> io::Result<()> {
         self.header(name, b'0', 0o600, metadata.len(), metadata.mtime(), Path::new(""))?;
         self.content(file, metadata.len())
     }
@@ -68,10 +74,11 @@ impl<W: Write> ArchiveWriter<W> {
                 self.add_tree(&name.join(entry.file_name()), &entry.path())?;
             }
         } else if metadata.is_file() {
-            // The flag refuses a symbolic link that a command has put in the place of the file since the check.
+            // A command can replace the file by a symbolic link after the check. Without this flag, the archive would
+            // then contain the content of the link's target.
             let opened = File::options().read(true).custom_flags(NO_LINK).open(path);
             if let Some(file) = self.readable(path, opened) {
-                self.add_open(name, &file)?;
+                self.add_file_of_command(name, path, &file)?;
             }
         } else if metadata.is_symlink()
             && let Some(target) = self.readable(path, fs::read_link(path))
@@ -79,6 +86,18 @@ impl<W: Write> ArchiveWriter<W> {
             self.header(name, b'2', 0o777, 0, metadata.mtime(), &target)?;
         }
         Ok(())
+    }
+
+    /// Adds a file of a command, unless it has too many holes.
+    fn add_file_of_command(&mut self, name: &Path, path: &Path, file: &File) -> io::Result<()> {
+        let metadata = file.metadata()?;
+        let holes = metadata.len().saturating_sub(metadata.blocks().saturating_mul(512));
+        if self.hole_bytes.saturating_add(holes) > HOLES_BYTES_MAX {
+            self.skipped.push(path.to_owned());
+            return Ok(());
+        }
+        self.hole_bytes += holes;
+        self.add_open(name, file, &metadata)
     }
 
     /// Returns `None` for a file that no longer exists or that haft cannot read.
@@ -183,6 +202,21 @@ mod tests {
 
     use super::*;
     use crate::tree::tests::{set_mode, without_capabilities};
+
+    #[test]
+    fn archive_leaves_out_and_lists_huge_sparse_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let sparse = |name: &str, bytes: u64| {
+            let path = directory.path().join(name);
+            File::create(&path).unwrap().set_len(bytes).unwrap();
+            path
+        };
+        let (small, huge) = (sparse("a-small", 1_000_000), sparse("b-huge", 1 << 40));
+        let mut archive = ArchiveWriter::new(io::sink());
+        archive.add_tree(Path::new("small"), &small).unwrap();
+        archive.add_tree(Path::new("huge"), &huge).unwrap();
+        assert_eq!((archive.files, archive.bytes, &archive.skipped), (1, 1_000_000, &vec![huge]));
+    }
 
     #[test]
     fn tar_unpacks_the_archive_with_long_names_links_and_modes() {

@@ -19,6 +19,7 @@ pub enum AuditEvent {
     /// The key of a caller did not have the required scope.
     ScopeDenied,
     KeyCreated,
+    KeyRotated,
     KeyRevoked,
     /// A call waits for the decision of a user.
     ApprovalRequested,
@@ -35,6 +36,8 @@ pub enum AuditEvent {
     ConfigRefused,
     ToolExecuted,
     ToolFailed,
+    /// A call was refused, because the lock file withholds the tool: its definition or its server changed.
+    ToolQuarantined,
     /// An administrator turned a tool or a group off, or on again.
     ToolSwitched,
     /// All data of a principal was deleted.
@@ -47,6 +50,7 @@ haft_core::name_table!(AuditEvent {
     LoginFailed: "auth.failed",
     ScopeDenied: "authz.denied",
     KeyCreated: "key.created",
+    KeyRotated: "key.rotated",
     KeyRevoked: "key.revoked",
     ApprovalRequested: "approval.requested",
     ApprovalDecided: "approval.decided",
@@ -57,6 +61,7 @@ haft_core::name_table!(AuditEvent {
     ConfigRefused: "config.refused",
     ToolExecuted: "tool.executed",
     ToolFailed: "tool.failed",
+    ToolQuarantined: "tool.quarantined",
     ToolSwitched: "tool.switched",
     PrincipalDeleted: "principal.deleted",
     ServerStarted: "server.started",

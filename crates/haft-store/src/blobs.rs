@@ -42,7 +42,8 @@ impl FileBlobs {
 
     fn get_now(&self, tenant: &str, digest: &Digest) -> io::Result<Vec<u8>> {
         match fs::read(self.path(tenant, digest)) {
-            // Earlier versions kept the blobs of all tenants in one directory.
+            // Look in the root directory too: earlier versions kept the blobs of all tenants there, and a resumed run
+            // still needs them.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 fs::read(self.root.join(digest.to_string()))
             }

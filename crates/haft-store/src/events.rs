@@ -25,6 +25,7 @@ use haft_core::event_log::EventEnvelope;
 use haft_core::event_store::{EventStore, RunKey};
 use haft_core::home::Home;
 use haft_core::output_store::StoreError;
+use haft_core::principal::Principal;
 use haft_core::run::journal::Epoch;
 use haft_fs::private_file;
 
@@ -85,10 +86,11 @@ impl FileEvents {
         Ok(())
     }
 
-    /// Removes logs that have not been written for this time.
+    /// Removes logs of the local user that have not been written for this time. The logs of other tenants have their own
+    /// limits ([`TenantData`](crate::retention::TenantData)), and a suspended run of theirs still needs its log.
     pub fn sweep(&self, keep: Duration, now: SystemTime) {
-        let of_tenants = sweep::entries(&self.root).flat_map(|tenant| sweep::entries(&tenant.path()));
-        sweep::remove_unchanged(of_tenants, keep, now);
+        let local = self.root.join(directory_of(Principal::local().tenant()));
+        sweep::remove_unchanged(sweep::entries(&local), keep, now);
     }
 
     /// Returns the files of the log of a run, which need not exist.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -17,6 +17,7 @@ use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 use haft_fs::private_file;
 
+use crate::grants::lock;
 use crate::sweep;
 use crate::tenant::directory_of;
 
@@ -44,13 +45,17 @@ impl FileIdempotencyKeys {
         std::fs::remove_file(&temporary)?;
         match linked {
             Ok(()) => Ok(run),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                let text = std::fs::read_to_string(&path)?;
-                let id = uuid::Uuid::parse_str(text.trim()).map_err(io::Error::other)?;
-                Ok(SessionId(id.as_u128()))
-            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => bound_run(&path),
             Err(error) => Err(error),
         }
+    }
+
+    fn release_now(&self, principal: &Principal, key: &str, run: SessionId) -> io::Result<()> {
+        let path = self.path(principal, key);
+        // Without the lock, a release could read the outdated binding, and then remove a newer one.
+        let _lock = lock(&self.root.with_extension("lock"))?;
+        let is_bound = bound_run(&path)? == run;
+        if is_bound { std::fs::remove_file(&path) } else { Ok(()) }
     }
 
     /// Removes keys that are older than the retention time of sessions.
@@ -76,6 +81,13 @@ impl FileIdempotencyKeys {
     }
 }
 
+/// Reads the run from the file of a key.
+fn bound_run(path: &Path) -> io::Result<SessionId> {
+    let text = std::fs::read_to_string(path)?;
+    let id = uuid::Uuid::parse_str(text.trim()).map_err(io::Error::other)?;
+    Ok(SessionId(id.as_u128()))
+}
+
 impl IdempotencyStore for FileIdempotencyKeys {
     fn bind<'a>(
         &'a self,
@@ -87,9 +99,9 @@ impl IdempotencyStore for FileIdempotencyKeys {
         Box::pin(async move { self.bind_now(principal, key, run).map_err(unavailable) })
     }
 
-    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()> {
+    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str, run: SessionId) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let _ = std::fs::remove_file(self.path(principal, key));
+            let _ = self.release_now(principal, key, run);
         })
     }
 }
@@ -122,8 +134,11 @@ impl IdempotencyStore for MemoryIdempotencyKeys {
         Box::pin(async move { Ok(bound) })
     }
 
-    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str) -> BoxFuture<'a, ()> {
-        self.keys().remove(&owned(principal, key));
+    fn release<'a>(&'a self, principal: &'a Principal, key: &'a str, run: SessionId) -> BoxFuture<'a, ()> {
+        let (mut keys, owned) = (self.keys(), owned(principal, key));
+        if keys.get(&owned) == Some(&run) {
+            keys.remove(&owned);
+        }
         Box::pin(async {})
     }
 }
@@ -154,8 +169,23 @@ mod tests {
                 4,
                 "another tenant has its own keys"
             );
-            keys.release(&anna, "k").await;
+            keys.release(&anna, "k", SessionId(1)).await;
             assert_eq!(bind(&anna, "k", 5).await, 5);
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn release_of_an_earlier_run_keeps_the_binding_to_a_later_run() {
+        on_all(async |keys| {
+            let anna = Principal::new("t", "anna", "1");
+            let bind = async |run: u128| keys.bind(&anna, "k", SessionId(run)).await.unwrap().0;
+            assert_eq!(bind(1).await, 1);
+            // Two requests have read the first binding. The first of them releases it, and binds the key again.
+            keys.release(&anna, "k", SessionId(1)).await;
+            assert_eq!(bind(2).await, 2);
+            keys.release(&anna, "k", SessionId(1)).await;
+            assert_eq!(bind(3).await, 2);
         })
         .await;
     }

@@ -77,10 +77,10 @@ pub trait JournalClaim: fmt::Debug + Send + Sync {
 /// Selects whether a claim may replace the claim of a holder that still exists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Takeover {
-    /// Claiming a journal that has a holder fails with "busy".
+    /// A claim fails with "busy" if the journal has a holder.
     #[default]
     Never,
-    /// The holder is fenced. Use this for a process that hangs, or that was stopped and may continue later.
+    /// The claim fences the present holder. Use this if the holder hangs, or if it was stopped and may continue later.
     Allowed,
 }
 

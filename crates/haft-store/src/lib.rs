@@ -29,6 +29,7 @@ pub mod principal_data;
 pub mod responses;
 pub mod retention;
 pub mod seal_keys;
+pub mod server_caches;
 pub mod sessions;
 pub mod spending;
 pub mod sweep;

@@ -23,8 +23,24 @@ impl LockFile {
             return Ok(None);
         }
         let lock = Self { file, path: path.to_owned() };
-        // The previous holder may have removed the file after this process opened it.
+        // The previous holder may have removed the file after this process opened it. A lock on a removed file excludes
+        // no other process.
         Ok(lock.is_in_place().then_some(lock))
+    }
+
+    /// Locks the file at `path`, and waits while another holder has the lock.
+    pub(crate) fn lock(path: &Path) -> io::Result<Self> {
+        private_file::create_parent_dir(path)?;
+        loop {
+            let file = file_lock::open_lock_file(path)?;
+            file.lock()?;
+            let lock = Self { file, path: path.to_owned() };
+            // The previous holder may have removed the file while this process waited. Then try again, because a lock
+            // on a removed file excludes no other process.
+            if lock.is_in_place() {
+                return Ok(lock);
+            }
+        }
     }
 
     /// Locks a new file and moves it to `path`, in place of the lock file of another holder.
@@ -92,7 +108,11 @@ mod tests {
                 scope.spawn(|| {
                     let mut taken = 0;
                     while taken < 50 {
-                        let Some(lock) = LockFile::try_lock(&path).unwrap() else { continue };
+                        let locked = match taken % 2 {
+                            0 => LockFile::try_lock(&path).unwrap(),
+                            _ => LockFile::lock(&path).map(Some).unwrap(),
+                        };
+                        let Some(lock) = locked else { continue };
                         assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0);
                         inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                         taken += 1;

@@ -202,7 +202,8 @@ impl FileStore {
     }
 }
 
-/// `O_NOFOLLOW`, because the store itself never creates links.
+/// The value of `O_NOFOLLOW`: do not open a symbolic link. The store never creates links, so a link comes from another
+/// program.
 const NO_LINK: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
 
 impl OutputStore for FileStore {

@@ -3,7 +3,7 @@
 mod deletion;
 mod lines;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,9 +25,10 @@ use crate::outputs::FileOutputs;
 use crate::responses::ResponseStore;
 use crate::sessions::{ReadError, SessionError, SessionLimits, SessionStore};
 use crate::spending::SpendingStore;
+use crate::sweep;
 use crate::tenant::directory_of;
 use crate::tree::is_missing;
-use crate::workspaces::{WorkspaceStore, private_tmp};
+use crate::workspaces::WorkspaceStore;
 
 pub use deletion::{DeleteError, DeletedData};
 
@@ -70,7 +71,7 @@ struct FileGroup {
 enum GroupLock {
     None,
     Session(SessionId),
-    /// The record of the workspace.
+    /// The lock on the record at this path. Each run in the workspace holds it.
     Workspace(PathBuf),
 }
 
@@ -144,15 +145,25 @@ impl PrincipalData {
     /// Adds the workspaces, and the directories that their commands see as `/tmp`.
     fn add_workspaces(&self, owned: &mut OwnedFiles) -> io::Result<()> {
         let (workspaces, unreadable) = WorkspaceStore::of(&self.home).of_principal(&self.owner)?;
+        let known: HashSet<PathBuf> =
+            workspaces.iter().flat_map(|stored| [stored.tmps.clone(), stored.directory.clone()]).collect();
         for stored in workspaces {
             let paths = vec![stored.tmps, stored.directory, stored.record.clone()];
             owned.add(GroupLock::Workspace(stored.record), paths);
         }
-        let tenant = self.home.workspace().join(directory_of(self.owner.tenant()));
-        let own = tenant.join(directory_of(self.owner.subject()));
-        let tmps = [&own, &tenant.join("_shared")].map(|path| private_tmp(&self.home, &self.owner, path));
-        for path in tmps.into_iter().chain([own]) {
-            owned.add(GroupLock::None, vec![path]);
+        let (tenant, subject) = (directory_of(self.owner.tenant()), directory_of(self.owner.subject()));
+        // The workspace for runs that use no files. If an earlier version created it, it has no record, so it is not in
+        // `workspaces`.
+        let own = self.home.workspace().join(&tenant).join(&subject);
+        if !known.contains(&own) {
+            owned.add(GroupLock::None, vec![own]);
+        }
+        // Some workspaces have no record that names the principal: the workspace of the tenant, and the directory that
+        // the operator configured, now or in the past. The principal may have a `/tmp` in each of them.
+        for tmps in sweep::list(&self.home.private_tmps().join(&tenant))? {
+            if !known.contains(&tmps.path()) {
+                owned.add(GroupLock::None, vec![tmps.path().join(&subject)]);
+            }
         }
         owned.unreadable.extend(unreadable);
         Ok(())

@@ -58,6 +58,9 @@ pub struct ResponseRecord {
     /// The name of the workspace of the run; `None` if the run could not use files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<String>,
+    /// The `type` of the HTTP error for a failed response. The response object has only its code and message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_type: Option<String>,
 }
 
 fn first_event() -> u64 {
@@ -104,6 +107,8 @@ pub struct NewResponse<'a> {
     pub request_digest: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workspace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error_type: Option<&'a str>,
 }
 
 /// The content of a record file, without a copy of its fields. A test checks that [`ResponseRecord`] reads it.
@@ -184,6 +189,9 @@ pub struct ResponsePage {
 pub struct UnfinishedResponse {
     /// The id in the API.
     pub id: String,
+    /// The run that creates the response; empty if an earlier version has written the record.
+    #[serde(default)]
+    pub run: String,
     pub tenant: String,
     pub subject: String,
     pub credential_id: String,
@@ -431,6 +439,7 @@ pub(crate) mod tests {
             first_event: 1,
             request_digest: None,
             workspace: None,
+            error_type: None,
         }
     }
 
@@ -467,6 +476,7 @@ pub(crate) mod tests {
             first_event: 7,
             request_digest: Some("d"),
             workspace: Some("w"),
+            error_type: Some("model_error"),
             ..new("resp_1", &response)
         };
         store.encode(&anna, new).unwrap().write().unwrap();
@@ -485,6 +495,7 @@ pub(crate) mod tests {
             first_event: 7,
             request_digest: Some("d".into()),
             workspace: Some("w".into()),
+            error_type: Some("model_error".into()),
         };
         assert_eq!(store.get(&anna, "resp_1").unwrap(), Some(expected));
     }
@@ -496,6 +507,7 @@ pub(crate) mod tests {
         assert_eq!(store.unfinished(), []);
         let one = UnfinishedResponse {
             id: "resp_1".into(),
+            run: "r".into(),
             tenant: "acme".into(),
             subject: "anna".into(),
             credential_id: "k".into(),

@@ -4,17 +4,18 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use haft_core::home::Home;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
 
+use crate::conversations::LOCK_SUFFIX;
+use crate::lock_file::LockFile;
 use crate::pending_approvals::PendingApprovalStore;
 use crate::responses::ResponseStore;
 use crate::sessions::{SessionLimits, SessionStore};
-use crate::sweep::{self, STEP_PAUSE, SweepPace};
+use crate::sweep::{self, SweepPace};
 use crate::tenant::directory_of;
 use crate::workspaces::occupied_bytes;
 
@@ -71,18 +72,19 @@ impl TenantData {
     }
 
     /// Removes the files of each tenant that exceed the limits, the oldest first.
-    pub fn sweep(&self, limits: &RetentionLimits, now: SystemTime) {
+    pub fn sweep(&self, limits: &RetentionLimits, now: SystemTime, pace: &mut SweepPace) {
         let unfinished = self.unfinished();
         let sessions_limits = SessionLimits { bytes_max: u64::MAX, keep: Duration::MAX };
         let sessions = SessionStore::of(&self.home, sessions_limits);
-        let mut pace = SweepPace::default();
         for tenant in self.tenants() {
             let mut files = self.files(&tenant);
             let sessions = sessions.in_directory(&tenant);
-            // Keep these responses: the server continues them, from the record and the event log.
+            // Keep the files of responses that are unfinished or wait for an approval: to continue such a response, the
+            // server needs its record and the event log of its run.
             files.retain(|file| {
                 file.path.file_stem().is_none_or(|name| !unfinished.contains(Path::new(name)))
             });
+            self.remove_left_locks(&tenant, now);
             for file in exceeding(files, limits, now) {
                 if !(file.kind == StoredKind::Events && is_of_unfinished(&file.path, &sessions)) {
                     // Ignore a failure: the next sweep tries again.
@@ -93,8 +95,21 @@ impl TenantData {
         }
     }
 
+    /// Removes the lock files that killed processes left. A lock file in use stays, because two processes could
+    /// otherwise hold the lock of one conversation.
+    fn remove_left_locks(&self, tenant: &str, now: SystemTime) {
+        for entry in sweep::entries(&self.home.data().join("conversations").join(tenant)) {
+            let changed = entry.metadata().and_then(|metadata| metadata.modified());
+            let is_recent =
+                changed.is_ok_and(|changed| now.duration_since(changed).unwrap_or_default() <= RECENT);
+            if is_lock(&entry.path()) && !is_recent {
+                LockFile::is_held(&entry.path());
+            }
+        }
+    }
+
     /// Measures the disk space of each tenant, by the name of its directory: responses, conversations, event logs,
-    /// sessions, blobs, tool outputs and workspaces with their `/tmp`.
+    /// sessions, blobs, tool outputs, workspaces with their `/tmp`, and caches of MCP servers.
     ///
     /// A command can make a directory unreadable to hide its size. Such a workspace counts as `workspace_bytes_max`
     /// bytes, the limit that the server enforces for each workspace. If it counted more, one subject could block the
@@ -103,7 +118,6 @@ impl TenantData {
         let measure = |tenant: String| {
             let bytes = self.stored_bytes(&tenant);
             let bytes = bytes.saturating_add(self.workspace_bytes(&tenant, workspace_bytes_max));
-            thread::sleep(STEP_PAUSE);
             (tenant, bytes)
         };
         self.tenants().into_iter().map(measure).collect()
@@ -121,8 +135,10 @@ impl TenantData {
     fn workspace_bytes(&self, tenant: &str, workspace_bytes_max: u64) -> u64 {
         let workspaces = sweep::list(&self.home.workspace().join(tenant));
         let tmps = sweep::list(&self.home.private_tmps().join(tenant));
-        let (Ok(workspaces), Ok(tmps)) = (workspaces, tmps) else { return u64::MAX };
-        let of_subjects = tmps.into_iter().flat_map(|workspace| sweep::entries(&workspace.path()));
+        let caches = sweep::list(&self.home.tenant_caches().join(tenant));
+        let (Ok(workspaces), Ok(tmps), Ok(caches)) = (workspaces, tmps, caches) else { return u64::MAX };
+        let of_subjects =
+            tmps.into_iter().chain(caches).flat_map(|directory| sweep::entries(&directory.path()));
         let directories = workspaces.into_iter().chain(of_subjects).map(|entry| entry.path());
         let bytes = directories.map(|path| occupied_bytes(&path, u64::MAX).unwrap_or(workspace_bytes_max));
         bytes.fold(0, u64::saturating_add)
@@ -144,7 +160,7 @@ impl TenantData {
     fn tenants(&self) -> BTreeSet<String> {
         let data = self.home.data();
         let roots = MEASURED.map(|name| data.join(name)).into_iter();
-        let roots = roots.chain([self.home.workspace(), self.home.private_tmps()]);
+        let roots = roots.chain([self.home.workspace(), self.home.private_tmps(), self.home.tenant_caches()]);
         let directories = roots.flat_map(|root| sweep::entries(&root)).filter(|entry| entry.path().is_dir());
         directories.filter_map(|entry| entry.file_name().into_string().ok()).collect()
     }
@@ -152,7 +168,7 @@ impl TenantData {
     fn files(&self, tenant: &str) -> Vec<StoredFile> {
         let in_directory = |(name, kind): (&str, StoredKind)| {
             let entries = sweep::entries(&self.home.data().join(name).join(tenant));
-            entries.filter_map(move |entry| {
+            entries.filter(|entry| !is_lock(&entry.path())).filter_map(move |entry| {
                 let metadata = entry.metadata().ok()?;
                 let changed = metadata.modified().ok()?;
                 Some(StoredFile { kind, changed, bytes: metadata.len(), path: entry.path() })
@@ -164,6 +180,11 @@ impl TenantData {
         let swept = SWEPT.into_iter().filter(|(_, kind)| !(is_local && *kind == StoredKind::Events));
         swept.flat_map(in_directory).collect()
     }
+}
+
+/// Returns true for the lock file of a conversation.
+fn is_lock(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == LOCK_SUFFIX)
 }
 
 /// Returns the name of a tenant in the result of [`TenantData::measure`].
@@ -266,6 +287,7 @@ mod tests {
         }
         let open = UnfinishedResponse {
             id: "resp_open".into(),
+            run: "run-open".into(),
             tenant: "acme".into(),
             subject: "anna".into(),
             credential_id: "k".into(),
@@ -273,18 +295,40 @@ mod tests {
         };
         responses.begin(&open).unwrap();
         assert!(data.measure(0)["acme"] > 20_000, "{:?}", data.measure(0));
-        data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now());
+        data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now(), &mut SweepPace::default());
         assert_eq!(
             responses::tests::listed(&responses, &anna).unwrap().len(),
             2,
             "files of the last hour are kept"
         );
-        data.sweep(&RetentionLimits { bytes_max: 0, ..ALL }, SystemTime::now() + 2 * HOUR);
+        data.sweep(
+            &RetentionLimits { bytes_max: 0, ..ALL },
+            SystemTime::now() + 2 * HOUR,
+            &mut SweepPace::default(),
+        );
         let left = responses::tests::listed(&responses, &anna).unwrap();
         assert_eq!(left, ["resp_open"]);
         let events = |run: &str| home.data().join(format!("events/acme/{run}.jsonl")).exists();
         assert!(events("run-open") && !events("run-old"));
     }
+
+    #[test]
+    fn sweep_removes_a_lock_file_only_if_no_process_holds_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let path = |name: &str| home.data().join("conversations/acme").join(name);
+        let held = LockFile::lock(&path("conv_1.lock")).unwrap();
+        fs::write(path("conv_2.lock"), "").unwrap();
+        let later = |hours: u32| SystemTime::now() + hours * HOUR;
+        let limits = RetentionLimits { keep: Duration::ZERO, ..ALL };
+        TenantData::of(&home).sweep(&limits, SystemTime::now(), &mut SweepPace::default());
+        assert!(path("conv_2.lock").exists(), "a recent lock file is kept");
+        TenantData::of(&home).sweep(&limits, later(2), &mut SweepPace::default());
+        assert!(path("conv_1.lock").exists() && !path("conv_2.lock").exists());
+        drop(held);
+        assert!(!path("conv_1.lock").exists());
+    }
+
     #[test]
     fn unmeasurable_workspace_counts_as_the_maximum_size() {
         let directory = tempfile::tempdir().unwrap();
@@ -338,7 +382,7 @@ mod tests {
         fs::write(sessions.file(SessionId(3)), format!("{journal}{}\n", line.unwrap())).unwrap();
         let (without_session, of_local) = (log("a b", SessionId(4)), log("local", SessionId(5)));
         let limits = RetentionLimits { keep: HOUR, ..ALL };
-        TenantData::of(&home).sweep(&limits, SystemTime::now() + 2 * HOUR);
+        TenantData::of(&home).sweep(&limits, SystemTime::now() + 2 * HOUR, &mut SweepPace::default());
         assert!(of_busy.exists() && of_suspended.exists() && of_local.exists());
         assert!(!of_finished.exists() && !without_session.exists());
     }

@@ -18,8 +18,9 @@ pub(crate) const STEP_PAUSE: Duration = Duration::from_millis(10);
 
 /// Pauses a sweep after each step.
 #[derive(Debug, Default)]
-pub(crate) struct SweepPace {
+pub struct SweepPace {
     files: usize,
+    paused: Duration,
 }
 
 impl SweepPace {
@@ -28,7 +29,13 @@ impl SweepPace {
         self.files += 1;
         if self.files.is_multiple_of(STEP_FILES) {
             thread::sleep(STEP_PAUSE);
+            self.paused += STEP_PAUSE;
         }
+    }
+
+    /// Returns the time of all pauses, in which the sweep used neither the processor nor the disk.
+    pub fn paused(&self) -> Duration {
+        self.paused
     }
 }
 

@@ -11,6 +11,9 @@ use haft_core::home::Home;
 use haft_fs::private_file;
 use serde::{Deserialize, Serialize};
 
+/// The maximum number of sources with pins. A server for many principals has pins for each of them.
+const SOURCES_MAX: usize = 4_096;
+
 /// The digests of all tool sources, such as MCP servers, by source key.
 pub type SourceDigests = BTreeMap<String, SourceDigest>;
 
@@ -32,7 +35,7 @@ pub struct ToolPins {
 /// The differences of one source from its pinned definitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ChangedPins {
-    /// The key of the source, as in a lock file.
+    /// The key of the source.
     pub source: String,
     /// The tools whose definitions changed.
     pub changed: Vec<String>,
@@ -50,12 +53,32 @@ struct PinsFile {
     /// The digests of instructions. Files of earlier versions have none.
     #[serde(default)]
     instructions: BTreeMap<String, String>,
+    /// The sources in the order of their last change, oldest first. Files of earlier versions have no order.
+    #[serde(default)]
+    order: Vec<String>,
 }
 
 impl PinsFile {
     fn pin(&mut self, source: &str, found: &SourceDigest) {
         self.sources.insert(source.to_owned(), found.tools.clone());
         self.instructions.insert(source.to_owned(), found.instructions.clone());
+        self.order.retain(|other| other != source);
+        self.order.push(source.to_owned());
+    }
+
+    /// Forgets the oldest sources, so that the file does not grow without a limit.
+    fn limit(&mut self, sources_max: usize) {
+        let excess = self.sources.len().saturating_sub(sources_max);
+        if excess == 0 {
+            return;
+        }
+        let without_order = self.sources.keys().filter(|source| !self.order.contains(source)).cloned();
+        let oldest: Vec<String> = without_order.chain(self.order.iter().cloned()).take(excess).collect();
+        for source in oldest {
+            self.sources.remove(&source);
+            self.instructions.remove(&source);
+            self.order.retain(|other| *other != source);
+        }
     }
 
     fn is_pinned(&self, source: &str, found: &SourceDigest) -> bool {
@@ -87,6 +110,7 @@ impl ToolPins {
             for (source, found) in found {
                 file.pin(source, found);
             }
+            file.limit(SOURCES_MAX);
             private_file::replace(&self.path, &serde_json::to_vec(&file)?)?;
         }
         Ok(changes)
@@ -167,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn pin_file_without_instructions_is_completed_without_a_report() {
+    fn missing_instructions_in_a_pin_file_are_added_without_a_report() {
         let place = tempfile::tempdir().unwrap();
         let home = Home::at(place.path());
         fs::create_dir_all(home.data()).unwrap();
@@ -175,6 +199,41 @@ mod tests {
         fs::write(&pins.path, r#"{"sources": {"mcp/a": {"t": "1"}}}"#).unwrap();
         assert_eq!(pins.renew(&with_instructions("mcp/a", &[("t", "1")], "i")).unwrap(), []);
         assert_eq!(pins.renew(&with_instructions("mcp/a", &[("t", "1")], "j")).unwrap().len(), 1);
+    }
+
+    /// The key of a source also contains the address and the principal, because two projects can have different servers
+    /// with the same name, and two principals can see different tools.
+    #[test]
+    fn sources_with_different_keys_are_compared_separately() {
+        let place = tempfile::tempdir().unwrap();
+        let home = Home::at(place.path());
+        fs::create_dir_all(home.data()).unwrap();
+        let pins = ToolPins::of(&home);
+        let (one, other) =
+            (digests("mcp/a 1", &[("t", "1")]), digests("mcp/a 2 x/y", &[("u", "1"), ("v", "1")]));
+        for _ in 0..3 {
+            assert_eq!(pins.renew(&one).unwrap(), []);
+            assert_eq!(pins.renew(&other).unwrap(), []);
+        }
+        assert_eq!(pins.renew(&digests("mcp/a 1", &[("t", "2")])).unwrap().len(), 1);
+        assert_eq!(pins.renew(&other).unwrap(), []);
+        assert_eq!(pins.renew(&digests("mcp/a 1", &[("t", "2")])).unwrap(), []);
+    }
+
+    #[test]
+    fn oldest_sources_are_forgotten_first() {
+        let mut file: PinsFile =
+            serde_json::from_str(r#"{"sources": {"former": {}}, "instructions": {"former": ""}}"#).unwrap();
+        for source in ["b", "a", "c", "b"] {
+            file.pin(source, &SourceDigest::default());
+        }
+        let left = |file: &PinsFile| file.sources.keys().cloned().collect::<Vec<_>>();
+        file.limit(4);
+        assert_eq!(left(&file), ["a", "b", "c", "former"]);
+        file.limit(3);
+        assert_eq!(left(&file), ["a", "b", "c"]);
+        file.limit(1);
+        assert_eq!((left(&file), file.instructions.len(), file.order.len()), (vec!["b".to_owned()], 1, 1));
     }
 
     #[test]

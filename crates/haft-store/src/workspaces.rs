@@ -4,12 +4,12 @@
 //! not: its modification time is the last use, and its lock is shared by the runs that use the workspace. The kernel
 //! releases the lock of a process that was killed.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::thread;
 use std::time::{Duration, SystemTime};
 
 use haft_core::digest::Digest;
@@ -18,12 +18,15 @@ use haft_core::principal::Principal;
 use haft_fs::{file_lock, private_file};
 use serde::{Deserialize, Serialize};
 
-use crate::sweep::{self, STEP_PAUSE, SweepPace};
+use crate::sweep::{self, SweepPace};
 use crate::tenant::directory_of;
 use crate::tree::remove_tree;
 
 /// The name of the workspace that all subjects of a tenant share. No subject has a directory with this name.
 const SHARED: &str = "_shared";
+
+/// The name of a workspace that belongs to one subject, in a stored response. The directory has the name of the subject.
+const OWN: &str = "_own";
 
 /// The name prefix of directories that a sweep is removing. A run never uses such a name.
 const REMOVED: &str = ".removed_";
@@ -53,6 +56,8 @@ pub enum WorkspaceName {
     Conversation(String),
     /// The workspace of all subjects of the tenant.
     Tenant,
+    /// The workspace of one subject, for runs that use no files themselves. Their MCP servers work in it.
+    Subject,
 }
 
 impl WorkspaceName {
@@ -61,12 +66,17 @@ impl WorkspaceName {
         match self {
             Self::Conversation(id) => id,
             Self::Tenant => SHARED,
+            Self::Subject => OWN,
         }
     }
 
     /// Reads the name in a stored response.
     pub fn of_text(text: &str) -> Self {
-        if text == SHARED { Self::Tenant } else { Self::Conversation(text.to_owned()) }
+        match text {
+            SHARED => Self::Tenant,
+            OWN => Self::Subject,
+            id => Self::Conversation(id.to_owned()),
+        }
     }
 }
 
@@ -99,7 +109,8 @@ impl WorkspaceLease {
 
 impl Drop for WorkspaceLease {
     fn drop(&mut self) {
-        // The age counts from the end of the last run. If this fails, it counts from the beginning of that run.
+        // Record the end of this run as the last use of the workspace. If this fails, the beginning of the run stays
+        // the last use.
         let _ = self.record.set_modified(SystemTime::now());
     }
 }
@@ -113,8 +124,9 @@ impl WorkspaceStore {
     pub fn open(&self, owner: &Principal, name: WorkspaceName) -> io::Result<WorkspaceLease> {
         let tenant = directory_of(owner.tenant());
         let (file_name, subject) = match &name {
-            WorkspaceName::Conversation(id) => (checked(id)?, Some(owner.subject().to_owned())),
-            WorkspaceName::Tenant => (SHARED, None),
+            WorkspaceName::Conversation(id) => (checked(id)?.to_owned(), Some(owner.subject().to_owned())),
+            WorkspaceName::Tenant => (SHARED.to_owned(), None),
+            WorkspaceName::Subject => (directory_of(owner.subject()), Some(owner.subject().to_owned())),
         };
         let path = self.records.join(&tenant).join(format!("{file_name}.json"));
         private_file::create_parent_dir(&path)?;
@@ -130,35 +142,47 @@ impl WorkspaceStore {
             fs::write(&path, serde_json::to_vec(&WorkspaceRecord { subject })?)?;
         }
         record.set_modified(SystemTime::now())?;
-        let directory = self.root.join(&tenant).join(file_name);
+        let directory = self.root.join(&tenant).join(&file_name);
         DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         Ok(WorkspaceLease { name, directory, record })
     }
 
     /// Removes the workspaces that no run has used for this time, with their `/tmp`. A workspace in use stays. `now`
     /// returns the present time, because a sweep takes long and runs use workspaces in the meantime.
-    pub fn sweep(&self, keep: Duration, now: impl Fn() -> SystemTime) {
+    pub fn sweep(&self, keep: Duration, now: impl Fn() -> SystemTime, pace: &mut SweepPace) {
         for tenant in sweep::entries(&self.records) {
             for record in sweep::entries(&tenant.path()) {
                 // Ignore a failure: the next sweep tries again.
                 let _ = self.retire(&tenant.file_name(), &record.path(), keep, &now);
-                thread::sleep(STEP_PAUSE);
+                pace.step();
             }
             for root in [&self.root, &self.tmps] {
-                remove_retired(&root.join(tenant.file_name()));
+                remove_retired(&root.join(tenant.file_name()), pace);
             }
         }
     }
 
-    /// Removes the `/tmp` directories to which no entry was added for this time.
+    /// Removes the `/tmp` directories to which no entry was added for this time. Skips those of workspaces with a
+    /// record, which [`sweep`](Self::sweep) removes together with their workspace.
     pub fn sweep_tmps(&self, keep: Duration, now: SystemTime) {
         for tenant in sweep::entries(&self.tmps) {
+            let recorded = self.recorded_tmps(&tenant.file_name());
             for workspace in sweep::entries(&tenant.path()) {
+                if recorded.contains(&workspace.path()) {
+                    continue;
+                }
                 sweep::remove_unused_directories(&workspace.path(), keep, now);
-                // This fails if the directory still has the `/tmp` of a subject, as intended.
+                // Remove the directory only if it is empty: while it still contains the `/tmp` of a subject, this
+                // fails, as intended.
                 let _ = fs::remove_dir(workspace.path());
             }
         }
+    }
+
+    /// Returns the `/tmp` directories of the workspaces that have a record.
+    fn recorded_tmps(&self, tenant: &OsStr) -> HashSet<PathBuf> {
+        let records = sweep::entries(&self.records.join(tenant));
+        records.map(|record| self.stored(tenant, &record.path()).tmps).collect()
     }
 
     /// Returns the workspaces of the conversations of a principal, and the records that cannot be read, which may
@@ -275,7 +299,8 @@ fn is_recent(record: &File, keep: Duration, now: SystemTime) -> io::Result<bool>
     Ok(now.duration_since(record.metadata()?.modified()?).map_or(true, |age| age <= keep))
 }
 
-fn rename_retired(directory: &Path) -> io::Result<()> {
+/// Renames a directory that a sweep removes, so that its name is free at once.
+pub(crate) fn rename_retired(directory: &Path) -> io::Result<()> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy();
     let retired = format!("{REMOVED}{name}_{}", uuid::Uuid::new_v4().simple());
     match fs::rename(directory, directory.with_file_name(retired)) {
@@ -285,12 +310,11 @@ fn rename_retired(directory: &Path) -> io::Result<()> {
 }
 
 /// Removes the renamed directories of a tenant, including those that an earlier process left.
-fn remove_retired(tenant: &Path) {
-    let mut pace = SweepPace::default();
+pub(crate) fn remove_retired(tenant: &Path, pace: &mut SweepPace) {
     for entry in sweep::entries(tenant) {
         if entry.file_name().to_string_lossy().starts_with(REMOVED) {
             // Ignore a failure: the next sweep tries again.
-            let _ = remove_tree(&entry.path(), &mut pace);
+            let _ = remove_tree(&entry.path(), pace);
         }
     }
 }
@@ -313,6 +337,7 @@ mod tests {
         let store = WorkspaceStore::of(&home);
         let anna = Principal::new("acme", "anna", "k");
         let later = || SystemTime::now() + 2 * HOUR;
+        let mut pace = SweepPace::default();
         let used = store.open(&anna, conversation("resp_1")).unwrap();
         let unused = store.open(&anna, conversation("conv_2")).unwrap().directory().to_owned();
         fs::create_dir(unused.join("locked")).unwrap();
@@ -323,16 +348,16 @@ mod tests {
             fs::create_dir_all(tmp.join("locked")).unwrap();
             set_mode(&tmp.join("locked"), 0o000);
         }
-        store.sweep(HOUR, SystemTime::now);
+        store.sweep(HOUR, SystemTime::now, &mut pace);
         assert!(unused.exists() && tmps[1].exists(), "a workspace used in the last hour is kept");
-        without_capabilities(|| store.sweep(HOUR, later));
+        without_capabilities(|| store.sweep(HOUR, later, &mut SweepPace::default()));
         assert!(used.directory().exists() && !unused.exists());
         assert!(tmps[0].exists() && !tmps[1].exists());
         let left: Vec<_> = sweep::entries(unused.parent().unwrap()).map(|entry| entry.file_name()).collect();
         assert_eq!(left, ["resp_1"], "the removed workspace has no files left");
         let kept = used.directory().to_owned();
         drop(used);
-        store.sweep(HOUR, later);
+        store.sweep(HOUR, later, &mut pace);
         assert!(!kept.exists(), "a workspace without a lease is removed");
         assert!(store.open(&anna, conversation("resp_1")).unwrap().directory().exists());
     }
@@ -344,9 +369,55 @@ mod tests {
         let anna = Principal::new("acme", "anna", "k");
         let workspace = store.open(&anna, conversation("conv_1")).unwrap().directory().to_owned();
         for earlier in [Duration::from_secs(5), 48 * HOUR] {
-            store.sweep(HOUR, || SystemTime::now() - earlier);
+            store.sweep(HOUR, || SystemTime::now() - earlier, &mut SweepPace::default());
             assert!(workspace.exists(), "{earlier:?}");
         }
+    }
+
+    #[test]
+    fn sweep_of_many_recent_workspaces_pauses_only_between_steps() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = WorkspaceStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "anna", "k");
+        for number in 0..2_000 {
+            drop(store.open(&anna, conversation(&format!("conv_{number}"))).unwrap());
+        }
+        let mut pace = SweepPace::default();
+        store.sweep(HOUR, SystemTime::now, &mut pace);
+        assert_eq!(pace.paused(), 7 * Duration::from_millis(10), "2,000 records are 7 full steps of 256");
+    }
+
+    #[test]
+    fn workspace_of_a_subject_has_a_record_of_its_own_and_expires() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = WorkspaceStore::of(&Home::at(directory.path()));
+        let anna = Principal::new("acme", "Anna Smith", "k");
+        let bert = Principal::new("acme", "bert", "k");
+        let open = |owner: &Principal| store.open(owner, WorkspaceName::Subject).unwrap();
+        let (of_anna, of_bert) = (open(&anna), open(&bert));
+        assert_eq!(WorkspaceName::of_text(of_anna.name().text()), WorkspaceName::Subject);
+        let paths = [of_anna.directory(), of_bert.directory()].map(Path::to_owned);
+        assert_ne!(paths[0], paths[1]);
+        assert_eq!(store.of_principal(&anna).unwrap().0[0].directory, paths[0]);
+        drop(of_anna);
+        store.sweep(HOUR, || SystemTime::now() + 2 * HOUR, &mut SweepPace::default());
+        assert!(!paths[0].exists() && paths[1].exists(), "only a workspace in use is kept");
+    }
+
+    #[test]
+    fn tmp_of_a_workspace_with_a_record_is_kept_until_the_workspace_expires() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::at(directory.path());
+        let store = WorkspaceStore::of(&home);
+        let anna = Principal::new("acme", "anna", "k");
+        let workspace = store.open(&anna, conversation("conv_1")).unwrap().directory().to_owned();
+        let tmp = private_tmp(&home, &anna, &workspace);
+        fs::create_dir_all(&tmp).unwrap();
+        let later = SystemTime::now() + 2 * HOUR;
+        store.sweep_tmps(HOUR, later);
+        assert!(tmp.exists(), "the sweep of the runtime leaves the workspace to the server");
+        store.sweep(HOUR, || later, &mut SweepPace::default());
+        assert!(!tmp.exists());
     }
 
     #[test]

@@ -46,7 +46,7 @@ pub(crate) struct LineFile {
 #[derive(Debug)]
 struct OpenLineFile {
     file: File,
-    /// The length after the last append of this process, which ended with a whole line.
+    /// The length of the file after the last append of this process. The file ended with a whole line then.
     whole_bytes: u64,
     /// The time of the last check that the file still has its name.
     name_checked: Option<Instant>,
@@ -71,7 +71,7 @@ impl LinePaths {
 pub(crate) fn rewrite(paths: &LinePaths, change: impl Fn(&str) -> String) -> io::Result<()> {
     let line_file = LineFile::new(paths.clone(), LineFileLimits::default());
     for _ in 0..ROTATIONS_MAX {
-        // The lock is held until the end of this scope.
+        // Closing `file` at the end of this scope releases the lock.
         let file = match File::open(&paths.current) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             file => Some(file?),

@@ -77,7 +77,7 @@ pub struct ToolRecordAudit {
     /// The source of the answer: `terminal`, `operator`, `mcp-client`, or `remembered` for an earlier answer.
     pub approver: Option<String>,
     /// The answer of the approver: `allow_once`, `allow_exact`, `allow_prefix`, `allow_rule`, `deny`, `unanswered` or
-    /// `later`; `nobody` if there was no approver.
+    /// `later`; `no_approver` if there was no approver.
     pub answer: Option<String>,
 }
 

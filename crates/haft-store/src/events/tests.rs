@@ -320,3 +320,20 @@ async fn numbers_of_events_that_could_not_be_stored_are_not_used_again() {
     next.remove(&key()).unwrap();
     assert_eq!(FileEvents::of(&home).last(&key()).await, Ok(0));
 }
+
+#[test]
+fn sweep_by_age_removes_only_logs_of_the_local_user() {
+    let directory = tempfile::tempdir().unwrap();
+    let events = FileEvents::of(&Home::at(directory.path()));
+    let logs = ["local", "acme"].map(|tenant| {
+        let path = events.path(&RunKey { tenant: tenant.into(), run: SessionId(1) });
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, "x").unwrap();
+        path
+    });
+    let hour = Duration::from_hours(1);
+    events.sweep(hour, SystemTime::now());
+    assert!(logs.iter().all(|log| log.exists()));
+    events.sweep(hour, SystemTime::now() + 2 * hour);
+    assert!(!logs[0].exists() && logs[1].exists());
+}

@@ -328,7 +328,7 @@ fn model_finished(session: u128, failure: Option<ModelErrorKind>) -> Event {
 /// A turn needs fewer writes if its records wait for the next input. Two kinds of lines must not wait: an input, and a
 /// record that no input follows at once.
 #[tokio::test]
-async fn only_records_directly_before_an_input_are_deferred() {
+async fn journal_record_is_deferred_only_if_an_input_follows_directly() {
     on_all(async |store| {
         let key = key("local", 1);
         let journal = store.create(&key, opened(1, &Principal::local())).await.unwrap();

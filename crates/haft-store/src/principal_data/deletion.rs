@@ -1,5 +1,6 @@
 //! The deletion of all data of a principal.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +10,8 @@ use uuid::Uuid;
 
 use super::{FileGroup, GroupLock, PrincipalData};
 use crate::api_keys::ApiKeyStore;
-use crate::mcp_tokens::token_directory;
+use crate::mcp_tokens::{owned_directories, removal_order, token_directory};
+use crate::server_caches::ServerCaches;
 use crate::sessions::SessionError;
 use crate::sweep::SweepPace;
 use crate::tenant::directory_of;
@@ -71,8 +73,9 @@ impl PrincipalData {
         let keys = self.key_ids()?;
         // Find the credentials before the keys are revoked, because some file names contain the id of a key.
         let credentials = self.credentials()?;
-        let tokens: Vec<PathBuf> = credentials.iter().map(|id| self.token_directory(id)).collect();
-        if !self.has_data(&self.owned_files(&credentials)?)? {
+        let unexported = self.unexported(&credentials)?;
+        let is_empty = unexported.iter().all(|path| is_missing(path));
+        if is_empty && !self.has_data(&self.owned_files(&credentials)?)? {
             return Err(DeleteError::NotFound);
         }
         // Revoke the keys first, so that no run starts while the files are removed.
@@ -85,8 +88,8 @@ impl PrincipalData {
         for group in &owned.groups {
             self.remove_group(group, &mut deletion);
         }
-        for directory in tokens {
-            deletion.remove(&[directory]);
+        for directory in unexported {
+            deletion.remove(&removal_order(&directory));
         }
         self.clear_cache();
         if !deletion.failures.is_empty() {
@@ -130,8 +133,15 @@ impl PrincipalData {
         }
     }
 
-    fn token_directory(&self, credential: &str) -> PathBuf {
-        token_directory(&self.home, &Principal::new(self.owner.tenant(), self.owner.subject(), credential))
+    /// Returns the directories that an export leaves out: tokens of MCP servers, which are secrets, and the caches of
+    /// MCP servers, which contain programs from the network.
+    fn unexported(&self, credentials: &BTreeSet<String>) -> io::Result<BTreeSet<PathBuf>> {
+        let (tenant, subject) = (self.owner.tenant(), self.owner.subject());
+        // Directories of earlier versions have no record of their owner.
+        let named =
+            credentials.iter().map(|id| token_directory(&self.home, &Principal::new(tenant, subject, id)));
+        let caches = ServerCaches::of(&self.home).directory(&self.owner);
+        Ok(owned_directories(&self.home, &self.owner)?.into_iter().chain(named).chain([caches]).collect())
     }
 
     /// Empties the cache of the tenant: cached outputs do not name their principal, and haft can create them again. A

@@ -2,10 +2,11 @@ use std::fs;
 
 use super::*;
 use crate::api_keys::{KeyLimits, KeyScope, NewApiKey};
-use crate::mcp_tokens::token_directory;
+use crate::mcp_tokens::{open_token_directory, token_directory};
 use crate::responses;
+use crate::server_caches::ServerCaches;
 use crate::tree::tests::{nest_deeply, set_mode, without_capabilities};
-use crate::workspaces::{WorkspaceLease, WorkspaceName};
+use crate::workspaces::{WorkspaceLease, WorkspaceName, private_tmp};
 
 const RUN: &str = "0193a5b0-0000-7000-8000-000000000001";
 
@@ -134,7 +135,7 @@ fn deletion_of_a_busy_principal_revokes_its_keys_and_removes_nothing() {
 }
 
 #[test]
-fn deletion_includes_the_spending_of_old_keys_and_the_tenants_cache() {
+fn deletion_removes_the_spending_of_old_keys_and_the_cache_of_the_tenant() {
     let fixture = Fixture::new();
     let key = fixture.key();
     let line = |key: &str| format!("{{\"principal\":\"acme/anna\",\"key\":\"{key}\"}}\n");
@@ -158,6 +159,62 @@ fn deletion_includes_the_spending_of_old_keys_and_the_tenants_cache() {
     fixture.data().delete().unwrap();
     assert_eq!(files.iter().find(|path| path.exists()), None);
     assert!(others.iter().all(|path| path.exists()), "{others:?}");
+}
+
+#[test]
+fn deletion_includes_the_tmp_of_a_configured_directory() {
+    let fixture = Fixture::new();
+    let bert = Principal::new("acme", "bert", "k");
+    let tmps = [&fixture.anna, &bert].map(|owner| {
+        let tmp = private_tmp(&fixture.home, owner, Path::new("/srv/project"));
+        fs::create_dir_all(&tmp).unwrap();
+        fs::write(tmp.join("file"), format!("of {owner}")).unwrap();
+        tmp
+    });
+    let archive = fixture.directory.path().join("anna.tar");
+    fixture.data().export(&archive, ExistingFile::Refused).unwrap();
+    let content = String::from_utf8_lossy(&fs::read(&archive).unwrap()).into_owned();
+    assert!(content.contains("of acme/anna") && !content.contains("of acme/bert"));
+    fixture.data().delete().unwrap();
+    assert!(!tmps[0].exists() && tmps[1].join("file").exists());
+}
+
+#[test]
+fn export_contains_the_directory_of_runs_without_files_once() {
+    let fixture = Fixture::new();
+    let lease = WorkspaceStore::of(&fixture.home).open(&fixture.anna, WorkspaceName::Subject).unwrap();
+    fs::write(lease.directory().join("file"), "written-by-a-server").unwrap();
+    drop(lease);
+    let archive = fixture.directory.path().join("anna.tar");
+    fixture.data().export(&archive, ExistingFile::Refused).unwrap();
+    let content = String::from_utf8_lossy(&fs::read(&archive).unwrap()).into_owned();
+    assert_eq!(content.matches("written-by-a-server").count(), 1);
+    fixture.data().delete().unwrap();
+    assert!(matches!(fixture.data().delete(), Err(DeleteError::NotFound)));
+}
+
+#[test]
+fn deletion_finds_tokens_and_server_caches_without_any_log_line() {
+    let fixture = Fixture::new();
+    let bert = Principal::new("acme", "bert", "k");
+    let files = [&fixture.anna, &bert].map(|owner| {
+        let cache = ServerCaches::of(&fixture.home).open(owner).unwrap().directory;
+        [open_token_directory(&fixture.home, owner).unwrap(), cache].map(|directory| {
+            fs::create_dir_all(directory.join("docs")).unwrap();
+            fs::write(directory.join("docs/file"), "secret").unwrap();
+            directory
+        })
+    });
+    let (locked, record) = (files[0][0].join("docs"), files[0][0].join(".owner.json"));
+    set_mode(&files[0][0], 0o500);
+    let failed = without_capabilities(|| fixture.data().delete()).unwrap_err();
+    assert!(matches!(failed, DeleteError::Incomplete(_)), "{failed}");
+    set_mode(&files[0][0], 0o700);
+    assert!(locked.exists() && record.exists(), "the record stays until the tokens are removed");
+    fixture.data().delete().unwrap();
+    assert!(files[0].iter().all(|path| !path.exists()), "{files:?}");
+    assert!(files[1].iter().all(|path| path.join("docs/file").exists()), "{files:?}");
+    assert!(matches!(fixture.data().delete(), Err(DeleteError::NotFound)));
 }
 
 #[test]

@@ -55,7 +55,8 @@ pub(super) struct ClaimedFile {
 struct ClaimState {
     /// The length of the file after the last append.
     bytes: u64,
-    /// False after a takeover, while the fenced holder still has the lock.
+    /// True if this claim holds the lock on the file; false after a takeover, while the fenced holder still has the
+    /// lock.
     is_locked: bool,
 }
 
@@ -98,7 +99,8 @@ impl FileClaim {
     fn new(file: ClaimedFile, epoch: Epoch, bytes: u64, before: HolderBefore, bytes_max: u64) -> Self {
         let is_locked = before == HolderBefore::Gone;
         let state = Mutex::new(ClaimState { bytes, is_locked });
-        // The process that created the file may have ended before its first sync.
+        // Do not assume that the directory entry of the file is durable: the process that created the file may have
+        // ended before its first sync.
         let (ClaimedFile { file, path, batch }, is_linked) = (file, AtomicBool::new(false));
         Self { file: Arc::new(file), path, epoch, bytes_max, state, is_linked, batch, _lock: None }
     }

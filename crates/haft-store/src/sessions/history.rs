@@ -18,7 +18,7 @@ use haft_core::result::ToolErrorKind;
 use haft_core::run::event::{RunBill, RunEvent};
 use haft_core::run::input::{CallEnd, RunInput};
 use haft_core::run::snapshot::StoredCompaction;
-use haft_core::run::{AgentRun, ApprovalVerdict, RunError, RunNote, RunPlan};
+use haft_core::run::{AgentRun, CallDecision, RunError, RunNote, RunPlan};
 use haft_core::tool::CallId;
 
 use super::line::{SessionJournalLine, SessionStart};
@@ -31,13 +31,13 @@ use crate::accounting::{ModelRecord, ToolRecord};
 pub struct SessionHistory {
     pub opened: SessionStart,
     pub standing: SessionStatus,
-    /// The requests after the first one.
+    /// The texts of the requests after the first one, whose shortened text is `opened.title`.
     pub requests: Vec<String>,
     /// The time of the last line, in milliseconds since 1970.
     pub last_ms: u64,
     /// The cost of all requests.
     pub total: RunBill,
-    /// The cost of the last request so far, which is limited by its budget.
+    /// The cost of the last request so far. The budget of the run applies to this cost and not to `total`.
     pub bill: RunBill,
     pub tree: OpTree,
     inputs: Vec<RunInput>,
@@ -48,12 +48,14 @@ pub struct SessionHistory {
     /// The number of replies so far, which is the number of the last turn.
     turns: u32,
     session: SessionId,
-    /// The time that earlier processes spent on the last request, before `since_ms`, when the session was last resumed.
+    /// The time that processes spent on the last request before `since_ms`, the time at which the session was last
+    /// resumed.
     worked_before: Duration,
     since_ms: u64,
     /// The number of processes that worked on the session before the last one.
     processes: u64,
-    /// The last known context size of the next model request.
+    /// The size of the next model request in tokens, as last recorded; `None` if it was not counted, or if a compaction has
+    /// begun since.
     context_tokens: Option<u64>,
     /// The events that the tree is built from.
     events: Vec<Event>,
@@ -85,7 +87,8 @@ pub struct RestoredRun {
     pub begun: Vec<CallId>,
     /// The turns of earlier requests.
     pub turns_before: u32,
-    /// The last known context size of the next model request.
+    /// The size of the next model request in tokens, as last recorded; `None` if it was not counted, or if a compaction has
+    /// begun since.
     pub context_tokens: Option<u64>,
 }
 
@@ -275,7 +278,7 @@ impl SessionHistory {
                 let turn = self.turns;
                 self.calls.extend(reply.calls().map(|call| (turn, call.id.clone(), call.name.clone())));
             }
-            (_, RunInput::Decided { call, verdict: ApprovalVerdict::Allowed }) => {
+            (_, RunInput::Decided { call, decision: CallDecision::Allow }) => {
                 self.allowed.push((self.turns, call.clone()));
             }
             (_, RunInput::Ended(ends)) => {

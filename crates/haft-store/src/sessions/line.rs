@@ -146,7 +146,7 @@ pub struct SessionStart {
     pub title: String,
     /// The name of the agent.
     pub agent: String,
-    /// The first model of the run; a resumed run does not choose again.
+    /// The model with which the run began. A resumed run uses this model and does not choose one again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// The session that received the original request; `None` if it is this one.

@@ -8,7 +8,7 @@ use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_request::ModelRequest;
 use haft_core::run::input::RunInput;
 use haft_core::run::journal::{Durability, RunJournal};
-use haft_core::run::{AbortReason, AgentRun, ApprovalVerdict, DriverReadings, RunPlan};
+use haft_core::run::{AbortReason, AgentRun, CallDecision, DriverReadings, RunPlan};
 use haft_core::tool::CallId;
 use serde_json::Value;
 
@@ -69,7 +69,7 @@ fn session_file_has_private_permissions() {
 }
 
 #[tokio::test]
-async fn only_the_end_of_a_run_waits_for_the_batched_sync() {
+async fn journal_is_synced_in_a_batch_only_at_the_end_of_its_run() {
     let fixture = SessionsFixture::new();
     let batch = SyncBatch::default();
     let journal = begin(&fixture.sessions().batching(batch.clone()), 1);
@@ -167,7 +167,7 @@ fn error_for_a_damaged_session_names_the_line() {
 }
 
 #[test]
-fn interruption_and_model_failure_are_undone_on_resume() {
+fn resumed_run_asks_the_model_again_after_an_interruption_or_model_failure() {
     let check = |input: RunInput, expected: SessionStatus| {
         let fixture = SessionsFixture::new();
         let journal = begin(&fixture.sessions(), 1);
@@ -230,7 +230,7 @@ fn work_time_excludes_waiting_for_approvals_clients_or_a_resume() {
         at_ms,
         input: haft_core::run::snapshot::StoredInput::of(&input),
     };
-    let decided = || RunInput::Decided { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed };
+    let decided = || RunInput::Decided { call: CallId("1".into()), decision: CallDecision::Allow };
     let (_, mut start) = opened(1);
     start.at_ms = 1_000;
     let worked = |lines: Vec<SessionJournalLine>| {

@@ -1,7 +1,7 @@
 //! Tests of session lists, and of the removal of old sessions.
 
 use haft_core::model_reply::{ModelReply, StopReason};
-use haft_core::run::ApprovalVerdict;
+use haft_core::run::CallDecision;
 use haft_core::run::input::CallEnd;
 use haft_core::tool::CallId;
 
@@ -62,7 +62,7 @@ fn all_lines() -> Vec<SessionJournalLine> {
         SessionJournalLine::Begun { at_ms: 13, call: "1".into(), tool: "bash".into(), turn: 1, operation: 1 },
         tool(),
         told(14, &RunInput::Ended(vec![CallEnd::AwaitsApproval(CallId("1".into()))])),
-        told(15, &RunInput::Decided { call: CallId("1".into()), verdict: ApprovalVerdict::Allowed }),
+        told(15, &RunInput::Decided { call: CallId("1".into()), decision: CallDecision::Allow }),
         told(16, &RunInput::ClientReplied(Vec::new())),
         SessionJournalLine::Note { at_ms: 17, turn: 1, note: "x".into(), compaction: None },
         told(18, &RunInput::Failed(failed)),
