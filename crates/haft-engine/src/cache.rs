@@ -49,7 +49,7 @@ pub enum CacheUse {
     Bypass,
 }
 
-/// The form of an output that a call needs. An output that was cached without this form does not answer the call.
+/// The form of an output that a call needs. A cached output that lacks this form does not answer the call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NeededForm {
     /// The content is enough.
@@ -59,7 +59,8 @@ pub(crate) enum NeededForm {
 }
 
 impl NeededForm {
-    /// Only outputs of MCP servers have a text of the server.
+    /// Returns the form that a call to this kind of provider needs. Only outputs of MCP servers have a JSON text of the
+    /// server.
     pub(crate) fn of(kind: ProviderKind, results: RawResults) -> Self {
         match (kind, results) {
             (ProviderKind::Mcp, RawResults::Kept) => Self::ServerText,
@@ -95,7 +96,7 @@ struct CacheMemory(Arc<Mutex<CacheState>>);
 struct CacheState {
     lru: Lru,
     flights: HashMap<Digest, SingleFlight>,
-    /// The locks of finished flights, which later flights reuse, so that most flights allocate no lock.
+    /// The locks of finished single flights. Later flights reuse them instead of allocating new ones.
     spare: Vec<Arc<Baton<Option<CachedOutput>>>>,
 }
 
@@ -252,13 +253,13 @@ impl FlightLeader {
         if !self.seat.memory.is_wanted(&self.seat.key, bytes) {
             return;
         }
-        let kept = CachedOutput {
+        let cached = CachedOutput {
             output: SharedOutput::of(output),
             bytes,
             expires: Instant::now() + ttl.min(TTL_MAX),
         };
-        self.seat.memory.lock().lru.put(self.seat.key, kept.clone());
-        *self.baton = Some(kept);
+        self.seat.memory.lock().lru.put(self.seat.key, cached.clone());
+        *self.baton = Some(cached);
     }
 }
 
@@ -294,9 +295,9 @@ mod tests {
     async fn output_without_the_server_text_answers_only_callers_that_need_the_content() {
         let cache = Cache::default();
         let key = Digest::of_text("call");
-        let kept = ToolOutput::text("done");
+        let output = ToolOutput::text("done");
         let raw = RawResult(RawValue::from_string("{}".into()).unwrap().into());
-        let with_text = ToolOutput { raw: Some(raw), ..kept.clone() };
+        let with_text = ToolOutput { raw: Some(raw), ..output.clone() };
         let minute = Duration::from_mins(1);
         let lead = |found: CacheLookup| match found {
             CacheLookup::Lead(lead) => lead,
@@ -306,11 +307,11 @@ mod tests {
             CacheLookup::Hit(output) => output,
             CacheLookup::Lead(_) => panic!("the cache has no output"),
         };
-        lead(cache.look_up(key, NeededForm::Content).await).keep(&kept, minute);
-        assert_eq!(hit(cache.look_up(key, NeededForm::Content).await), kept);
+        lead(cache.look_up(key, NeededForm::Content).await).keep(&output, minute);
+        assert_eq!(hit(cache.look_up(key, NeededForm::Content).await), output);
         lead(cache.look_up(key, NeededForm::ServerText).await).keep(&with_text, minute);
         assert_eq!(hit(cache.look_up(key, NeededForm::ServerText).await), with_text);
-        assert_eq!(hit(cache.look_up(key, NeededForm::Content).await), kept, "without the text");
+        assert_eq!(hit(cache.look_up(key, NeededForm::Content).await), output, "without the text");
         let form = |kind| NeededForm::of(kind, RawResults::Kept);
         assert_eq!(
             [form(ProviderKind::Mcp), form(ProviderKind::Rest)],

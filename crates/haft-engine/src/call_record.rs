@@ -76,7 +76,7 @@ impl CallRecord {
         Self { call, receipt: Receipt::default(), capture, output, source: None, end }
     }
 
-    /// Restarts the latency clock, so that the time before the call's turn is not counted as the call's own time.
+    /// Restarts the latency clock. Otherwise, the latency of the call would include its wait for the calls before it.
     pub(crate) fn after_waiting(mut self) -> Self {
         self.end.began = Instant::now();
         self

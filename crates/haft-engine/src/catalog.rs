@@ -138,9 +138,10 @@ impl Catalog {
     pub fn remove(&self, namespace: &Namespace) -> Vec<Arc<dyn ToolProvider>> {
         let mut removed = Vec::new();
         self.change(|before| {
-            let (gone, kept) = before.iter().cloned().partition(|provider| provider.namespace() == namespace);
+            let (gone, others) =
+                before.iter().cloned().partition(|provider| provider.namespace() == namespace);
             removed = gone;
-            kept
+            others
         });
         removed
     }

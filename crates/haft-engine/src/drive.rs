@@ -11,6 +11,7 @@ use futures_util::future::{BoxFuture, join_all};
 use haft_core::budget::ContextWindow;
 use haft_core::compaction::size::{VisibleContent, text_tokens};
 use haft_core::conversation::{Message, MessagePart};
+use haft_core::duration_text;
 use haft_core::event::{Event, EventSink};
 use haft_core::model_error::{ModelError, ModelErrorKind};
 use haft_core::model_provider::{ModelContext, ModelProvider};
@@ -112,7 +113,7 @@ impl RunDriver<'_> {
             Some(Ok(driven)) => driven,
             Some(Err(DriveError::Mistake(error))) => return Err(error),
             Some(Err(DriveError::Journal(error))) => {
-                return self.abort(run, AbortReason::Unrecorded(error.to_string())).await;
+                return self.abort(run, AbortReason::JournalFailed(error.to_string())).await;
             }
             Some(Err(DriveError::EndRequested)) => return self.abort(run, AbortReason::Steered).await,
             None => return self.abort(run, AbortReason::TimedOut).await,
@@ -562,7 +563,8 @@ fn answered(result: &ToolResult) -> CallAnswer {
 
 /// Returns the error that the run receives when a reply takes too long.
 pub fn reply_timeout_error(limit: Duration) -> ModelError {
-    let message = format!("the model sent no complete reply within {} ms (`llmTimeout`)", limit.as_millis());
+    let message =
+        format!("the model sent no complete reply within {} (`llmTimeout`)", duration_text::in_words(limit));
     ModelError::new(ModelErrorKind::Timeout, message)
 }
 

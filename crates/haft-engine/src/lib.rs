@@ -41,7 +41,7 @@ pub use observer::{RunObserver, ToolListChange};
 pub use options::{CallOptions, Concurrency, InstructionPolicy, SearchScope};
 pub use orchestrator::{ContentCapture, OfferedTool, Orchestrator, OrchestratorConfig};
 pub use order::{EffectOrder, EffectPermit};
-pub use policy::{GovernedTool, Governor, ToolActivity, ToolPolicies, UncheckedSchemas};
+pub use policy::{GovernedTool, Governor, InactiveReason, ToolActivity, ToolPolicies, UncheckedSchemas};
 pub use queue::{QueueConfig, QueueSnapshot, Queues, SlotWait, UndefinedQueue};
 pub use selection::{ToolFilter, ToolFilterItem};
 pub use stage::{ANSWER_TOKENS_MIN, delimited_text, without_delimiters};

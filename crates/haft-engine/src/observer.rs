@@ -34,10 +34,10 @@ pub trait RunObserver: fmt::Debug + Send + Sync {
     /// Reports the time and the budget that the driver measured for a step. The driver uses the returned values.
     fn readings(&self, place: RunPosition, live: DriverReadings) -> DriverReadings;
 
-    /// Returns a recorded result for the call. If there is one, the driver does not execute the call.
+    /// Returns the recorded result of the call; `None` if the driver must execute the call.
     fn instead(&self, call: &ToolCall, options: &CallOptions) -> Option<BoxFuture<'_, ToolResult>>;
 
-    /// Returns the recorded outcome of an archive step. If there is one, the driver stores nothing.
+    /// Returns the recorded outcome of an archive step; `None` if the driver must store the text.
     fn archived(&self, place: RunPosition) -> Option<ArchiveOutcome>;
 
     /// Reports the result of a call.

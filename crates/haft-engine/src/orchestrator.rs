@@ -26,7 +26,9 @@ use crate::call_record::CallRecord;
 use crate::catalog::{Catalog, CatalogEntry, ResolvedTool};
 use crate::options::CallOptions;
 use crate::order::EffectOrder;
-use crate::policy::{GovernedTool, TOOL_TIMEOUT_MAX_DEFAULT, ToolActivity, ToolPolicies, UncheckedSchemas};
+use crate::policy::{
+    GovernedTool, InactiveReason, TOOL_TIMEOUT_MAX_DEFAULT, ToolActivity, ToolPolicies, UncheckedSchemas,
+};
 use crate::queue::{Queues, UndefinedQueue};
 use crate::selection::ToolFilter;
 use crate::stage::{self, CacheStageResult, Deadline, FitResources, SchemaCheckSettings};
@@ -87,12 +89,13 @@ impl OrchestratorConfig {
 
     /// Returns the reason why a tool is inactive at this moment; `None` for an active tool. The configuration comes
     /// first, so that turning a tool on never activates a tool that the configuration denies.
-    pub(crate) fn inactivity(&self, tool: &CatalogEntry) -> Option<String> {
+    pub(crate) fn inactivity(&self, tool: &CatalogEntry) -> Option<InactiveReason> {
         let GovernedTool { activity, groups, .. } = tool.governed(&self.policies);
         match activity {
             ToolActivity::Inactive { why } => Some(why.clone()),
             ToolActivity::Active => {
-                self.switches.current().reason(tool.identity(), groups).map(str::to_owned)
+                let switches = self.switches.current();
+                switches.reason(tool.identity(), groups).map(|why| InactiveReason::TurnedOff(why.to_owned()))
             }
         }
     }
@@ -230,7 +233,7 @@ impl Orchestrator {
         self.carry_out(self.begin(call, &options), options).await
     }
 
-    /// Records work that is not a tool call, such as reading a resource, with the same events as a call. The work
+    /// Records work that is not a tool call, such as reading a stored output, with the same events as a call. The work
     /// passes through no stage.
     pub async fn record(
         &self,
@@ -400,7 +403,7 @@ impl Orchestrator {
         let ruling = stage::authorize(record, &tool, &arguments, policy.approval, &config.rules)?;
         let after = (config.after_untrusted, &*options.context);
         let ruling = stage::after_untrusted(record, &tool, (ruling, *trusted_effects), after)?;
-        let asked = stage::caller_approval(record, &tool, (ruling, *effects), &options.context);
+        let asked = stage::caller_approval(record, &tool, (ruling, governed), &options.context);
         // The deadline starts after the user's answer, because the time that a person takes to answer must not cause a
         // timeout.
         let granting = (&config.rules, config.grant_lifetime);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn without_parallel_calls_reads_run_one_by_one_in_order() {
+    fn reads_run_one_by_one_in_order_if_parallel_calls_are_off() {
         let check = |script: &str, expected_inside: &[usize]| {
             check_in(&EffectOrder::of(ParallelCalls::OneAtATime), script, expected_inside);
         };

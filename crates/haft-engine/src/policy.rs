@@ -8,6 +8,7 @@ use std::time::Duration;
 use haft_core::name::{GroupName, ToolName};
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{ApprovalPolicy, Effects, OutputPolicy, ToolPolicy};
+use haft_core::tool_lock::QUARANTINE_RULE;
 
 use crate::catalog::CatalogEntry;
 
@@ -56,8 +57,36 @@ pub enum ToolActivity {
     /// The model neither sees the tool nor may call it.
     Inactive {
         /// The reason why the tool is inactive, for the operator.
-        why: String,
+        why: InactiveReason,
     },
+}
+
+/// The reason why a tool is inactive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InactiveReason {
+    /// The configuration or an administrator turned the tool off.
+    TurnedOff(String),
+    /// The lock file withholds the tool until a person has reviewed it.
+    Quarantined(&'static str),
+}
+
+impl InactiveReason {
+    /// Returns the text of the rule that the audit data of a denied call names.
+    pub(crate) fn rule(&self) -> Option<Arc<str>> {
+        match self {
+            Self::TurnedOff(_) => None,
+            Self::Quarantined(_) => Some(QUARANTINE_RULE.into()),
+        }
+    }
+}
+
+impl fmt::Display for InactiveReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TurnedOff(why) => f.write_str(why),
+            Self::Quarantined(why) => f.write_str(why),
+        }
+    }
 }
 
 impl ToolActivity {

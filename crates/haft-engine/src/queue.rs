@@ -55,11 +55,11 @@ impl Queues {
     #[must_use]
     pub fn renewed(&self, configs: impl IntoIterator<Item = (QueueName, QueueConfig)>) -> Self {
         let mut renewed = Self::new(configs);
-        let kept = |(name, queue): (QueueName, Queue)| match self.get(&name) {
+        let unchanged = |(name, queue): (QueueName, Queue)| match self.get(&name) {
             Some(before) if before.config == queue.config => (name, before.clone()),
             Some(_) | None => (name, queue),
         };
-        let by_name: HashMap<_, _> = renewed.by_name.as_ref().clone().into_iter().map(kept).collect();
+        let by_name: HashMap<_, _> = renewed.by_name.as_ref().clone().into_iter().map(unchanged).collect();
         renewed.default = by_name.values().find(|queue| queue.name.as_str() == QUEUE_DEFAULT).cloned();
         renewed.by_name = Arc::new(by_name);
         renewed
@@ -149,9 +149,9 @@ impl Queue {
             return Ok(slot);
         };
         let (began, QueueSnapshot { in_use, waiting, .. }) = (Instant::now(), self.snapshot());
-        // `admitted` cannot fail, because the sender lives as long as the place in the queue, and the place lives as
-        // long as the slot. `unconstrained` disables tokio's cooperative budget, so that calls admitted together start
-        // in queue order.
+        // `admitted` cannot fail, because the sender lives as long as the call's position in the queue, and the
+        // position lives as long as `slot`. `unconstrained` disables tokio's cooperative budget, so that calls admitted
+        // together start in queue order.
         let _ = unconstrained(admitted).await;
         let time = began.elapsed();
         slot.wait = Some(SlotWait { time, in_use, waiting });
@@ -184,7 +184,8 @@ impl Queue {
     }
 }
 
-/// The permission to run, or before that a place in the queue. Dropping it admits the next call.
+/// A call's position in the queue, and after its admission the permission to run. Dropping the slot admits the next
+/// call.
 #[derive(Debug)]
 pub struct Slot {
     state: Arc<Mutex<QueueState>>,
@@ -224,12 +225,20 @@ impl Drop for Slot {
 
 /// The waiting list of the queue is full.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("queue `{name}` is full: {waiting_max} calls are waiting; try again later")]
+#[error("queue `{name}` is full: {}; try again later", waiting(*waiting_max))]
 pub struct QueueFull {
     /// The name of the full queue.
     pub name: QueueName,
     /// The number of calls that already wait, which is the configured limit.
     pub waiting_max: usize,
+}
+
+fn waiting(max: usize) -> String {
+    match max {
+        0 => "all its slots are in use, and `maxWaiting` is 0".to_owned(),
+        1 => "1 call is waiting already".to_owned(),
+        max => format!("{max} calls are waiting already"),
+    }
 }
 
 fn lock(state: &Mutex<QueueState>) -> MutexGuard<'_, QueueState> {

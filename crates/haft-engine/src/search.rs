@@ -228,12 +228,12 @@ impl ToolSearchIndex {
             let rarity = self.rarity(postings.len()) * factor;
             for posting in postings {
                 let score = rarity * posting.frequency * (K1 + 1.0) / (posting.frequency + K1);
-                let kept = &mut best[posting.tool as usize];
-                if kept.factor == 0.0 {
+                let best_match = &mut best[posting.tool as usize];
+                if best_match.factor == 0.0 {
                     touched.push(posting.tool);
                 }
-                if score > kept.score || kept.factor == 0.0 {
-                    *kept = TermMatch { score, factor };
+                if score > best_match.score || best_match.factor == 0.0 {
+                    *best_match = TermMatch { score, factor };
                 }
             }
         };
@@ -304,7 +304,7 @@ struct TermSum {
     score: f32,
     /// The sum of the weights of the query terms that the tool matches.
     covered: f32,
-    /// The same sum, in which a prefix or a synonym has less weight than the word itself.
+    /// Like `covered`, but a query term that matches only as a prefix or by a synonym adds less.
     covered_exactly: f32,
 }
 

@@ -29,9 +29,9 @@ pub enum ToolFilterItem {
     Tool(ToolGlob),
     /// All tools of MCP servers for which `SERVER__TOOL` matches, whatever their exposed names are.
     McpTool(ToolGlob),
-    /// The tools of [`McpTool`](Self::McpTool) that change nothing.
+    /// Like [`McpTool`](Self::McpTool), but only the tools that change nothing.
     ReadingMcpTool(ToolGlob),
-    /// The tools of [`McpTool`](Self::McpTool) that may change something.
+    /// Like [`McpTool`](Self::McpTool), but only the tools that may change something.
     WritingMcpTool(ToolGlob),
 }
 

@@ -39,13 +39,13 @@ impl IndexedSnapshot {
     fn new(snapshot: Arc<Snapshot>, before: Option<Arc<Self>>) -> Self {
         let tools: Vec<Arc<CatalogEntry>> = snapshot.tools().cloned().collect();
         // The old snapshot lives until the new index is built, so no new definition can have the address of an old one.
-        let (kept, index) = match before.map(Arc::try_unwrap) {
+        let (previous, index) = match before.map(Arc::try_unwrap) {
             Some(Ok(before)) => (Some(before.snapshot), before.index),
             // Another run is still searching with the old index, so build a new one.
             Some(Err(_)) | None => (None, ToolSearchIndex::default()),
         };
         let index = index.renewed(tools.iter().map(|tool| searched(tool)));
-        drop(kept);
+        drop(previous);
         Self { snapshot, tools, index }
     }
 }
@@ -96,12 +96,12 @@ impl ToolFinder {
     }
 
     fn indexed(&self, snapshot: Arc<Snapshot>) -> Arc<IndexedSnapshot> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(indexed) = kept.as_ref().filter(|indexed| Arc::ptr_eq(&indexed.snapshot, &snapshot)) {
+        let mut previous = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(indexed) = previous.as_ref().filter(|indexed| Arc::ptr_eq(&indexed.snapshot, &snapshot)) {
             return Arc::clone(indexed);
         }
-        let indexed = Arc::new(IndexedSnapshot::new(snapshot, kept.take()));
-        *kept = Some(Arc::clone(&indexed));
+        let indexed = Arc::new(IndexedSnapshot::new(snapshot, previous.take()));
+        *previous = Some(Arc::clone(&indexed));
         indexed
     }
 }

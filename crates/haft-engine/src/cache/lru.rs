@@ -54,7 +54,7 @@ impl CachedOutput {
 #[derive(Debug)]
 pub(super) struct Lru {
     config: CacheConfig,
-    kept: HashMap<Digest, LruEntry>,
+    entries: HashMap<Digest, LruEntry>,
     /// The keys, from the least to the most recently used.
     by_use: BTreeMap<u64, Digest>,
     bytes: usize,
@@ -63,17 +63,17 @@ pub(super) struct Lru {
 
 #[derive(Debug)]
 struct LruEntry {
-    kept: CachedOutput,
+    output: CachedOutput,
     used: u64,
 }
 
 impl Lru {
     pub(super) fn new(config: CacheConfig) -> Self {
-        Self { config, kept: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, uses: 0 }
+        Self { config, entries: HashMap::new(), by_use: BTreeMap::new(), bytes: 0, uses: 0 }
     }
 
     pub(super) fn entries(&self) -> usize {
-        self.kept.len()
+        self.entries.len()
     }
 
     pub(super) fn bytes(&self) -> usize {
@@ -81,7 +81,7 @@ impl Lru {
     }
 
     pub(super) fn get(&mut self, key: &Digest, now: Instant) -> Option<SharedOutput> {
-        let entry = self.remove(key).filter(|kept| kept.is_fresh(now))?;
+        let entry = self.remove(key).filter(|output| output.is_fresh(now))?;
         let output = entry.output.clone();
         self.insert(*key, entry);
         Some(output)
@@ -93,30 +93,32 @@ impl Lru {
     }
 
     /// Stores an output. An output larger than the whole cache is not stored.
-    pub(super) fn put(&mut self, key: Digest, kept: CachedOutput) {
+    pub(super) fn put(&mut self, key: Digest, output: CachedOutput) {
         self.remove(&key);
-        if !self.takes(kept.bytes) {
+        if !self.takes(output.bytes) {
             return;
         }
-        while self.kept.len() >= self.config.entries_max || self.bytes + kept.bytes > self.config.bytes_max {
+        while self.entries.len() >= self.config.entries_max
+            || self.bytes + output.bytes > self.config.bytes_max
+        {
             let Some((_, oldest)) = self.by_use.pop_first() else { break };
             self.remove(&oldest);
         }
-        self.insert(key, kept);
+        self.insert(key, output);
     }
 
-    fn insert(&mut self, key: Digest, kept: CachedOutput) {
+    fn insert(&mut self, key: Digest, output: CachedOutput) {
         self.uses += 1;
-        self.bytes += kept.bytes;
+        self.bytes += output.bytes;
         self.by_use.insert(self.uses, key);
-        self.kept.insert(key, LruEntry { kept, used: self.uses });
+        self.entries.insert(key, LruEntry { output, used: self.uses });
     }
 
     fn remove(&mut self, key: &Digest) -> Option<CachedOutput> {
-        let LruEntry { kept, used } = self.kept.remove(key)?;
+        let LruEntry { output, used } = self.entries.remove(key)?;
         self.by_use.remove(&used);
-        self.bytes -= kept.bytes;
-        Some(kept)
+        self.bytes -= output.bytes;
+        Some(output)
     }
 }
 
@@ -150,8 +152,8 @@ mod tests {
         let left: String =
             ["a", "b", "c", "d"].into_iter().filter(|name| lru.get(&key(name), now).is_some()).collect();
         assert_eq!(left, expected, "{script}");
-        let bytes: usize = lru.kept.values().map(|entry| entry.kept.bytes).sum();
-        assert_eq!((lru.bytes, lru.by_use.len()), (bytes, lru.kept.len()), "{script}");
+        let bytes: usize = lru.entries.values().map(|entry| entry.output.bytes).sum();
+        assert_eq!((lru.bytes, lru.by_use.len()), (bytes, lru.entries.len()), "{script}");
     }
 
     #[test]

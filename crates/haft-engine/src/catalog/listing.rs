@@ -23,6 +23,9 @@ pub struct CatalogWarning {
 
 impl fmt::Display for CatalogWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.message.starts_with("MCP server `") {
+            return f.write_str(&self.message);
+        }
         write!(f, "tool provider `{}`: {}", self.provider, self.message)
     }
 }

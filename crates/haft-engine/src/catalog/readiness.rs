@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
-use haft_core::provider::ToolProvider;
+use haft_core::duration_text;
+use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::result::ToolError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -71,19 +72,19 @@ async fn alone(
     work: LifecycleStep,
     time: Duration,
 ) -> Option<CatalogWarning> {
-    let name = name_of(&*provider);
+    let (name, kind) = (name_of(&*provider), provider.kind());
     let purpose = work.purpose();
     let mut task = JoinSet::new();
     task.spawn(async move { work.on(&*provider).await });
     let message = match timeout(time, task.join_next()).await {
         Ok(Some(Ok(Ok(()))) | None) => return None,
+        // The error of an MCP server is a sentence that names the server.
+        Ok(Some(Ok(Err(error)))) if kind == ProviderKind::Mcp => error.message,
         Ok(Some(Ok(Err(error)))) => format!("the provider could not {purpose}: {}", error.message),
         Ok(Some(Err(_))) => format!("the provider panicked while trying to {purpose}"),
         Err(_) => {
-            format!(
-                "the provider took more than {} ms to {purpose}; haft no longer waits for it",
-                time.as_millis()
-            )
+            let time = duration_text::in_words(time);
+            format!("the provider took more than {time} to {purpose}; haft no longer waits for it")
         }
     };
     Some(CatalogWarning { provider: name, message })

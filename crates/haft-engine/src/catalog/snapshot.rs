@@ -179,9 +179,9 @@ fn entries<'s>(
         let before = before(origin);
         for (nth, &position) in listing.counted.iter().enumerate() {
             let named = &tools[entries.len()];
-            let kept = before.map(|before| &before[nth]).filter(|entry| entry.exposed == named.exposed);
+            let reused = before.map(|before| &before[nth]).filter(|entry| entry.exposed == named.exposed);
             entries.push(
-                kept.map_or_else(
+                reused.map_or_else(
                     || Arc::new(CatalogEntry::new(named, listing, position, provider)),
                     Arc::clone,
                 ),

@@ -18,9 +18,10 @@ fn priority_delay(priority: Priority) -> u64 {
 
 /// The number of admissions after which a waiting call has gained one priority level.
 ///
-/// Ageing needs no clock: a call is placed as if it had arrived this many admissions later per level below the highest.
-/// The place is fixed on arrival, so the list is never sorted again. Calls of equal priority keep their order. A call
-/// of higher priority that arrives too many admissions later can no longer overtake, so no call waits forever.
+/// Ageing needs no clock: for each level below the highest priority, a call is placed as if it had arrived this many
+/// admissions later. The place is fixed on arrival, so the list is never sorted again. Calls of equal priority keep
+/// their order. A call of higher priority that arrives too many admissions later can no longer overtake, so no call
+/// waits forever.
 pub const AGEING_ADMISSIONS: u64 = 8;
 
 /// A position in the waiting list, ordered by effective arrival, then by actual arrival.
@@ -243,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn full_waiting_list_of_one_principal_does_not_refuse_another() {
+    fn full_waiting_list_of_one_principal_does_not_refuse_calls_of_another_principal() {
         let (anna, bert) = (Principal::new("acme", "anna", ""), Principal::new("acme", "bert", ""));
         let mut line = WaitingList::new(NonZeroUsize::MIN, 1);
         assert!(matches!(line.join(&anna, Priority::Normal, || ()), JoinOutcome::In(_)));

@@ -1,5 +1,5 @@
 //! The result of a search as a model reads it: the definitions of the best tools as compact text, and the names of
-//! others.
+//! further tools.
 
 use std::collections::BTreeMap;
 

@@ -163,7 +163,8 @@ fn ascii_word_end(text: &[u8], begin: usize) -> usize {
             if class_at(capitals) != CharClass::Lower {
                 return capitals;
             }
-            // The last capital belongs to the next word, as in `HTTPServer`, unless it is the only one.
+            // The last of several capitals begins the next word, as in `HTTPServer`. A single capital begins its own
+            // word.
             if capitals - begin > 1 { capitals - 1 } else { run(capitals, CharClass::Lower) }
         }
         class @ (CharClass::Lower | CharClass::Digit) => run(begin, class),
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn verb_and_particle_are_also_searched_as_one_word() {
+    fn query_also_joins_a_verb_and_its_particle_into_one_word() {
         let found = query_terms("pay out the bank");
         assert_eq!(found[0], QueryTerm { term: "pay".into(), phrase: Some("payout".into()) });
         assert_eq!(found[1], QueryTerm { term: "bank".into(), phrase: None });

@@ -10,7 +10,7 @@ use haft_core::tool::ApprovalPolicy;
 
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
-use crate::policy::GovernedTool;
+use crate::policy::{GovernedTool, InactiveReason};
 use crate::selection::ToolFilter;
 
 /// Denies a call if every call to this tool is denied. `inactivity` is the reason why the tool is inactive, if it is.
@@ -18,7 +18,7 @@ use crate::selection::ToolFilter;
 pub(crate) fn admit(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
-    (governed, inactivity): (&GovernedTool, Option<String>),
+    (governed, inactivity): (&GovernedTool, Option<InactiveReason>),
     selection: &ToolFilter,
     rules: &PermissionRules,
 ) -> Result<(), ToolError> {
@@ -45,8 +45,8 @@ pub(crate) fn admit(
 }
 
 /// Records the refusal of a call to an inactive tool and returns its error.
-pub(super) fn inactive(record: &mut CallRecord, name: &ToolName, why: &str) -> ToolError {
-    denied(record, None, format!("tool `{name}` is not active: {why}"))
+pub(super) fn inactive(record: &mut CallRecord, name: &ToolName, why: &InactiveReason) -> ToolError {
+    denied(record, why.rule(), format!("tool `{name}` is not active: {why}"))
 }
 
 /// Records the refusal of a call and returns its error.

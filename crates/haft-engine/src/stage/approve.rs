@@ -46,7 +46,7 @@ pub(crate) async fn approve(
     }
     let request = request(record, &call, arguments, run);
     let Some(approver) = run.approver.as_ref().filter(|_| asked.may_be_decided(run.authority)) else {
-        record.consent(ApprovalOutcome::Nobody);
+        record.consent(ApprovalOutcome::NoApprover);
         let message = format!(
             "this call of `{}` needs approval, and no user is available to approve it; the reason for approval: {}",
             request.tool, ruling.why

@@ -4,11 +4,11 @@ use haft_core::event::PolicyDecision;
 use haft_core::rules::{PermissionDecision, Ruling};
 use haft_core::run::caller_approvals::{ApproverAuthority, CALLER_REQUIRES};
 use haft_core::run::context::RunContext;
-use haft_core::tool::Effects;
 use serde_json::json;
 
 use crate::call_record::CallRecord;
 use crate::catalog::ResolvedTool;
+use crate::policy::GovernedTool;
 
 /// A ruling and, if it requires approval, the party that requires it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,17 +34,19 @@ impl AskedRuling {
 }
 
 /// Makes an allowed call require approval if the caller wants to approve it. Does not change other rulings, because a
-/// caller cannot weaken the operator's rules.
+/// caller cannot weaken the operator's rules. Requires approval if the filters of the caller require it for the
+/// declared effects or for the trusted effects: a hostile server would declare that its deleting tool only reads.
 pub(crate) fn caller_approval(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,
-    (ruling, effects): (Ruling, Effects),
+    (ruling, governed): (Ruling, &GovernedTool),
     run: &RunContext,
 ) -> AskedRuling {
     let entry = tool.entry();
     let is_required = !run.caller_approvals.is_empty() && {
         let name = entry.identity().mcp_name().unwrap_or_else(|| entry.exposed().to_string());
-        run.caller_approvals.iter().any(|approval| approval.requires(&name, effects))
+        let effects = [governed.effects, governed.trusted_effects];
+        run.caller_approvals.iter().any(|approval| effects.iter().any(|one| approval.requires(&name, *one)))
     };
     if ruling.decision != PermissionDecision::Allow || !is_required {
         return AskedRuling { ruling, asked_by: AskedBy::Operator };

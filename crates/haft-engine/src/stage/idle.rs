@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use haft_core::duration_text;
 use haft_core::event::{Event, EventSink};
 use haft_core::name::ToolName;
 use haft_core::output::ToolOutput;
 use haft_core::result::{ToolError, ToolErrorKind};
-use haft_core::time_limit::TimeLimit;
 use tokio::time::{Instant, sleep_until};
 
 use super::timeout::TIMEOUT_MAX;
@@ -54,9 +54,8 @@ impl<'a> IdleWatch<'a> {
 }
 
 fn timed_out(tool: &ToolName, timeout: Duration) -> ToolError {
-    let limit = TimeLimit { timeout, deadline: Instant::now().into_std() };
-    let message =
-        format!("Tool `{tool}` timed out after {} without progress (idle timeout)", limit.in_words());
+    let limit = duration_text::in_words(timeout);
+    let message = format!("Tool `{tool}` timed out after {limit} without progress (idle timeout)");
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 

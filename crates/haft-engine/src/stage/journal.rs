@@ -13,9 +13,9 @@ pub(crate) async fn journal(
     deadline: &Deadline<'_>,
 ) -> Result<(), ToolError> {
     let Some(journal) = journal else { return Ok(()) };
-    let kept = async {
+    let synced = async {
         journal.append_call(&record.call, record.operation())?;
         journal.sync(durability).await
     };
-    Ok(deadline.wait(kept, "being written to the journal").await??)
+    Ok(deadline.wait(synced, "being written to the journal").await??)
 }

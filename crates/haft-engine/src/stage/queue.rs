@@ -30,7 +30,7 @@ pub(crate) fn queue_of<'q>(
     }
 }
 
-/// Waits for a slot. The deadline has already started, so the wait is limited by it.
+/// Waits for a slot, at most until the deadline of the call, which has already started.
 pub(crate) async fn queue(
     record: &mut CallRecord,
     queue: Option<&Queue>,

@@ -58,8 +58,8 @@ fn changes_or_sends(tool: &ResolvedTool<'_>, trusted_effects: Effects) -> bool {
 }
 
 /// Records that the run has read untrusted text, and decides if the output needs delimiters. Untrusted output always
-/// does; other output only if the operator restricts calls after untrusted text. A sub-agent's answer gets no
-/// delimiters, because the outputs that the sub-agent read had them.
+/// gets delimiters; other output gets them only if the operator restricts calls after untrusted text. A sub-agent's
+/// answer gets no delimiters, because the outputs that the sub-agent read had them.
 pub(crate) fn note_untrusted(
     record: &mut CallRecord,
     tool: &ResolvedTool<'_>,

@@ -96,7 +96,7 @@ async fn finished_event_records_the_decision_of_allowed_and_refused_calls() {
     let answered = |answer| Some(ApprovalOutcome::Answered { approver: "person", answer });
     check(PermissionDecision::Allow, None, None).await;
     check(PermissionDecision::Deny, None, None).await;
-    check(PermissionDecision::Ask, None, Some(ApprovalOutcome::Nobody)).await;
+    check(PermissionDecision::Ask, None, Some(ApprovalOutcome::NoApprover)).await;
     let answers = [
         ApprovalAnswer::AllowOnce,
         ApprovalAnswer::AllowExact,

@@ -151,7 +151,7 @@ async fn waiting_for_an_equal_call_ends_at_the_timeout() {
     assert!(leader.as_mut().now_or_never().is_none());
     let waiting = orchestrator.execute(call("hang", "{}")).await;
     let expected =
-        "Tool `hang` timed out after 10s (timeout of the tool) while still waiting for an identical call";
+        "Tool `hang` timed out after 10 s (timeout of the tool) while still waiting for an identical call";
     assert_eq!(waiting.text(), expected);
     assert!(!waiting.receipt.executed);
     drop(leader);

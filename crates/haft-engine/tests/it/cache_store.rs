@@ -226,7 +226,7 @@ async fn concurrent_equal_calls_of_two_processes_reach_the_tool_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_process_makes_a_call_that_failed_or_hangs_in_the_first() {
+async fn second_process_makes_a_call_itself_if_the_call_fails_or_hangs_in_the_first() {
     let store = Arc::<FakeStore>::default();
     let (one, other) = (process(&store), process(&store));
     let (first, second) =

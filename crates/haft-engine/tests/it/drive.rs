@@ -254,8 +254,8 @@ async fn concurrent_runs_wait_for_reserved_budget_before_their_last_turn() {
     check(1, 1_000, 1, 220).await;
     check(4, 1_000, 4, 880).await;
     check(4, 50_000, 4, 880).await;
-    // The budget does not cover all runs: it allows one request that started within the limit, and a final turn for
-    // each run.
+    // The budget does not cover all runs. They may exceed it by one request that began within the limit, and by a final
+    // turn of each run.
     check(4, 500, 2, 500 + 110 + 4 * 110).await;
     check(1, 100, 0, 220).await;
 }

@@ -50,6 +50,7 @@ impl EventSink for SharedLog {
                     CallProgress::Part { fraction, message } => {
                         format!("{fraction} {}", message.unwrap_or_default())
                     }
+                    CallProgress::Amount(amount) => amount.text(),
                 };
                 format!("{} progress {text}", operation.call.0)
             }

@@ -5,8 +5,8 @@ use haft_core::name::GroupName;
 use haft_core::naming::NamingScheme;
 use haft_core::provider::ToolProvider;
 use haft_engine::{
-    CallOptions, Catalog, CatalogEntry, GovernedTool, Governor, Orchestrator, OrchestratorConfig, RunContext,
-    ToolActivity, ToolFilter, ToolFilterItem, ToolPolicies,
+    CallOptions, Catalog, CatalogEntry, GovernedTool, Governor, InactiveReason, Orchestrator,
+    OrchestratorConfig, RunContext, ToolActivity, ToolFilter, ToolFilterItem, ToolPolicies,
 };
 
 use crate::fake::{ChangingProvider, call, said};
@@ -22,7 +22,10 @@ impl Governor for GroupGovernor {
     fn govern(&self, tool: &CatalogEntry, mut undecided: GovernedTool) -> GovernedTool {
         match tool.identity().tool.as_str() {
             "read" => undecided.groups.push(group("reading")),
-            "off" => undecided.activity = ToolActivity::Inactive { why: "the operator says so".into() },
+            "off" => {
+                let why = InactiveReason::TurnedOff("the operator says so".into());
+                undecided.activity = ToolActivity::Inactive { why };
+            }
             _ => {}
         }
         undecided

@@ -80,7 +80,7 @@ async fn calls_of_sub_agents_do_not_wait_for_other_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_parallel_calls_reads_and_sub_agents_run_one_by_one() {
+async fn reads_and_sub_agents_run_one_by_one_if_parallel_calls_are_off() {
     let log = SharedLog::default();
     let orchestrator = with_agent(&log);
     let order = EffectOrder::of(ParallelCalls::OneAtATime);

@@ -90,7 +90,10 @@ async fn thousand_calls_pass_a_queue_of_eight_slots_in_order() {
 async fn call_to_a_full_queue_fails_immediately() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 1)));
     let results = orchestrator.execute_all(["a", "b", "c"].map(slow).into(), CallOptions::default()).await;
-    assert_eq!(said(&results[2]), "queue_full: queue `slow` is full: 1 calls are waiting; try again later");
+    assert_eq!(
+        said(&results[2]),
+        "queue_full: queue `slow` is full: 1 call is waiting already; try again later"
+    );
     assert!(!results[2].receipt.executed);
     assert_eq!(results[2].receipt.latency, Duration::ZERO);
     assert!(results[1].outcome.is_ok());
@@ -153,9 +156,9 @@ async fn queue_wait_counts_toward_the_timeout_named_in_the_message() {
         assert!(!log.lines().contains(&"c1 note started".to_owned()));
         assert_eq!(fill(&orchestrator), (0, 0));
     };
-    check(20, None, "timed out after 20s (timeout of the tool)").await;
-    check(20, Some(5), "timed out after 5s (queue `slow`)").await;
-    check(500, Some(400), "timed out after 300s (global limit `toolTimeout`)").await;
+    check(20, None, "timed out after 20 s (timeout of the tool)").await;
+    check(20, Some(5), "timed out after 5 s (queue `slow`)").await;
+    check(500, Some(400), "timed out after 5 min (global limit `toolTimeout`)").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -182,7 +185,7 @@ async fn slot_of_a_dropped_call_passes_to_the_next_waiter() {
     let (orchestrator, _) = orchestrator_from(through(queue(1, 2)));
     let mut calls: Vec<_> = ["a", "b", "c"].map(|text| orchestrator.execute(slow(text)).boxed()).into();
     assert!(calls.iter_mut().all(|call| call.now_or_never().is_none()));
-    // `a` passes its slot to `b`, which is dropped before it is polled.
+    // The dropped call `a` passes its slot to `b`. `b` is dropped before it is polled, so it must pass the slot to `c`.
     drop(calls.drain(..2));
     assert_eq!(fill(&orchestrator), (1, 0));
     assert_eq!(said(&calls.remove(0).await), "c");

@@ -8,7 +8,7 @@ use crate::fake::{call, config, orchestrator, orchestrator_from, orchestrator_wi
 async fn hanging_call_is_stopped_at_the_tool_timeout() {
     let (orchestrator, log) = orchestrator();
     let result = orchestrator.execute(call("hang", "{}")).await;
-    assert_eq!(said(&result), "timeout: Tool `hang` timed out after 120s (timeout of the tool)");
+    assert_eq!(said(&result), "timeout: Tool `hang` timed out after 2 min (timeout of the tool)");
     assert!(result.receipt.executed);
     assert_eq!(result.receipt.latency.as_secs(), 120);
     assert_eq!(result.receipt.notes["sandbox"], "active", "the receipt keeps notes from before the timeout");
@@ -23,9 +23,9 @@ async fn timeout_message_names_the_limit_that_applied() {
         let result = orchestrator_with(policies).0.execute(call("hang", "{}")).await;
         assert_eq!(result.text(), expected);
     };
-    check(Duration::from_millis(1500), "Tool `hang` timed out after 1.5s (timeout of the tool)").await;
-    check(Duration::from_millis(250), "Tool `hang` timed out after 250ms (timeout of the tool)").await;
-    check(Duration::MAX, "Tool `hang` timed out after 300s (global limit `toolTimeout`)").await;
+    check(Duration::from_millis(1500), "Tool `hang` timed out after 1.5 s (timeout of the tool)").await;
+    check(Duration::from_millis(250), "Tool `hang` timed out after 250 ms (timeout of the tool)").await;
+    check(Duration::MAX, "Tool `hang` timed out after 5 min (global limit `toolTimeout`)").await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -39,8 +39,8 @@ async fn call_timeout_is_at_most_thirty_days() {
         let result = orchestrator_from(config).0.execute(call("hang", "{}")).await;
         assert_eq!(result.text(), expected);
     };
-    check(None, "Tool `hang` timed out after 2592000s (timeout of the tool)").await;
-    check(Some(Duration::MAX), "Tool `hang` timed out after 2592000s without progress (idle timeout)").await;
+    check(None, "Tool `hang` timed out after 30 d (timeout of the tool)").await;
+    check(Some(Duration::MAX), "Tool `hang` timed out after 30 d without progress (idle timeout)").await;
 }
 
 /// Checks the timeout of `hang` with a limit of `of_tool` seconds in the policy and `of_call` seconds in the call's
@@ -55,17 +55,17 @@ async fn check_call_timeout(of_tool: u64, of_call: Option<u64>, seconds: u64, ex
 
 #[tokio::test(start_paused = true)]
 async fn shorter_call_timeout_overrides_the_tool_timeout() {
-    check_call_timeout(120, Some(10), 10, "10s (timeout of this call)").await;
-    check_call_timeout(500, Some(299), 299, "299s (timeout of this call)").await;
+    check_call_timeout(120, Some(10), 10, "10 s (timeout of this call)").await;
+    check_call_timeout(500, Some(299), 299, "4 min 59 s (timeout of this call)").await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn longer_call_timeout_has_no_effect() {
     for of_call in [None, Some(120), Some(121), Some(1_000_000)] {
-        check_call_timeout(120, of_call, 120, "120s (timeout of the tool)").await;
+        check_call_timeout(120, of_call, 120, "2 min (timeout of the tool)").await;
     }
     for of_call in [None, Some(300), Some(301), Some(1_000_000)] {
-        check_call_timeout(500, of_call, 300, "300s (global limit `toolTimeout`)").await;
+        check_call_timeout(500, of_call, 300, "5 min (global limit `toolTimeout`)").await;
     }
 }
 
@@ -86,7 +86,7 @@ async fn batch_stops_at_its_own_call_timeout() {
         ..CallOptions::default()
     };
     let result = orchestrator.execute_with(call("hang", "{}"), options).await;
-    assert_eq!(result.text(), "Tool `hang` timed out after 10s (timeout of this call)");
+    assert_eq!(result.text(), "Tool `hang` timed out after 10 s (timeout of this call)");
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,11 +100,11 @@ async fn progress_resets_the_idle_timeout_but_not_the_deadline() {
         assert_eq!(result.text(), expected);
         assert_eq!(result.receipt.latency.as_secs(), seconds, "{expected}");
     };
-    let idle = "timed out after 10s without progress (idle timeout)";
+    let idle = "timed out after 10 s without progress (idle timeout)";
     check("hang", 120, 10, 10, &format!("Tool `hang` {idle}")).await;
     check("beat", 120, 10, 60, &format!("Tool `beat` {idle}")).await;
-    check("beat", 30, 10, 30, "Tool `beat` timed out after 30s (timeout of the tool)").await;
-    check("beat", 120, 4, 4, "Tool `beat` timed out after 4s without progress (idle timeout)").await;
+    check("beat", 30, 10, 30, "Tool `beat` timed out after 30 s (timeout of the tool)").await;
+    check("beat", 120, 4, 4, "Tool `beat` timed out after 4 s without progress (idle timeout)").await;
 }
 
 #[tokio::test(start_paused = true)]

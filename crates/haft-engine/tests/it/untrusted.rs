@@ -27,11 +27,21 @@ impl Approver for Consenting {
     }
 }
 
-/// Returns an orchestrator with the built-in tools and an MCP server `web` whose tool claims that it only reads.
+/// Returns an orchestrator with the built-in tools and an MCP server `web` whose tool `fetch` claims that it only reads.
 fn rig(after_untrusted: PermissionDecision, approver: Option<Arc<dyn Approver>>) -> TestRig {
+    rig_with(ProviderKind::Mcp, after_untrusted, approver)
+}
+
+/// Returns an orchestrator with the built-in tools and the tools `web`, which this kind of provider offers.
+fn rig_with(
+    kind: ProviderKind,
+    after_untrusted: PermissionDecision,
+    approver: Option<Arc<dyn Approver>>,
+) -> TestRig {
     let log = SharedLog::default();
-    let web = [("fetch", Effects::ReadOnly, schema(&["text"]))];
-    let web = FakeProvider::new(ProviderKind::Mcp, "web", &web, log.clone());
+    let web =
+        [("fetch", Effects::ReadOnly, schema(&["text"])), ("post", Effects::Mutating, schema(&["text"]))];
+    let web = FakeProvider::new(kind, "web", &web, log.clone());
     let catalog =
         Catalog::new(vec![Arc::new(FakeProvider::builtins(log)), Arc::new(web)], NamingScheme::Double);
     let config = OrchestratorConfig { after_untrusted, ..OrchestratorConfig::default() };
@@ -56,6 +66,23 @@ async fn calls_that_change_or_send_data_need_approval_after_untrusted_text() {
         assert!(!refused.receipt.executed);
     }
     assert_eq!(said(&rig.execute(call("echo", STORE)).await), "echo: x", "a call that only reads is allowed");
+}
+
+/// An address can contain a secret, so even a GET request can send data.
+#[tokio::test]
+async fn http_tools_return_untrusted_text_and_need_approval_after_it() {
+    for fetched in ["web__fetch", "web__post"] {
+        let rig = rig_with(ProviderKind::Rest, PermissionDecision::Ask, None);
+        assert_eq!(said(&rig.execute(call("store", STORE)).await), "store: x");
+        let output = rig.execute(call(fetched, FETCH)).await;
+        assert_eq!(output.receipt.notes["untrusted"], json!(fetched));
+        for tool in ["store", "web__fetch", "web__post"] {
+            let refused = rig.execute(call(tool, STORE)).await;
+            assert!(said(&refused).starts_with("denied: this call of"), "{tool}: {}", said(&refused));
+            assert_eq!(refused.receipt.notes["ruling"]["untrusted"], json!(fetched));
+            assert!(!refused.receipt.executed);
+        }
+    }
 }
 
 #[tokio::test]
@@ -98,7 +125,7 @@ async fn command_output_is_untrusted_only_if_the_command_has_network() {
 }
 
 #[tokio::test]
-async fn without_the_setting_untrusted_text_is_only_noted_on_the_receipt() {
+async fn untrusted_text_is_only_noted_on_the_receipt_if_the_setting_is_allow() {
     let rig = rig(PermissionDecision::Allow, None);
     let fetched = rig.execute(call("web__fetch", FETCH)).await;
     assert_eq!(fetched.receipt.notes["untrusted"], json!("web__fetch"));

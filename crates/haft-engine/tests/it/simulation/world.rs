@@ -180,7 +180,7 @@ impl SimulationRecorder {
 }
 
 impl CallObservation {
-    /// Returns true if this call did not overtake the waiting one, or was entitled to.
+    /// Returns true if this call did not overtake the call `waited`, or if its priority permitted this.
     fn may_pass(&self, waited: &CallObservation) -> bool {
         let (Some(mine), Some(theirs)) = (self.arrived, waited.arrived) else { return true };
         let (Some(my_start), Some(their_start)) = (self.started_at, waited.started_at) else { return true };
