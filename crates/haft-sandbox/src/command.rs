@@ -137,7 +137,8 @@ impl SandboxedChild {
         self.lifeline.exited().await
     }
 
-    /// Sends SIGTERM to the command and its process group, which may ignore the signal.
+    /// Sends SIGTERM to the process group of the command. The processes of the group may ignore the signal;
+    /// [`kill`](Self::kill) ends them.
     pub fn terminate(&self) {
         self.lifeline.terminate();
     }

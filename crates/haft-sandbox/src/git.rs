@@ -91,8 +91,9 @@ fn git_paths(workspace: &Path, writable_roots: &[PathBuf]) -> Result<GitPaths, P
     Ok(paths)
 }
 
-/// Makes the configuration of linked worktrees and submodules in a git directory read-only. Only counts a part that
-/// haft cannot protect: if this were an error, a command could make every later call fail.
+/// Makes the configuration of linked worktrees and submodules in a git directory read-only. If haft cannot protect a
+/// worktree or submodule, it only counts it in `left_out`. If this were an error, a command could create such a
+/// directory and make every later call fail.
 fn freeze_parts(git_dir: &Path) -> GitPaths {
     let parts = GitParts::of(git_dir);
     let worktrees = parts.worktrees.iter().map(|directory| freeze(directory, &WORKTREE_NAMES));

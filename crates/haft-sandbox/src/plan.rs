@@ -12,7 +12,6 @@ use crate::path::{between, is_within, resolve};
 use crate::policy::{NeighbourVisibility, SandboxPolicy};
 use crate::sockets::{PlannedSockets, SOCKETS_MAX};
 use crate::system::effective_uid;
-use haft_core::home::Home;
 use haft_core::settings::limits::CommandLimits;
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
@@ -321,7 +320,8 @@ fn visible_entries(policy: &SandboxPolicy, is_writable: impl Fn(&Path) -> bool) 
         let name = path.strip_prefix(home.root()).ok()?.to_str()?.to_owned();
         Some(VisibleEntry { name, writable: is_writable(&path) })
     };
-    let readable = Home::READABLE.iter().map(|name| VisibleEntry { name: (*name).into(), writable: false });
+    let readable = policy.readable_of_home().iter();
+    let readable = readable.map(|name| VisibleEntry { name: (*name).into(), writable: false });
     let all = readable.chain(workspaces.into_iter().chain(caches).filter_map(granted));
     all.filter(|kept| home.root().join(&kept.name).is_dir()).collect()
 }
@@ -349,7 +349,8 @@ fn in_order(
     steps.retain(|step| is_mountable(step.path()) && !is_covered(step, hidden));
     steps.sort_by_key(MountStep::order);
     steps.dedup();
-    // Skip a path that is also frozen, because a second mount to protect its name would be useless.
+    // Remove the writable mount of a path that is also frozen: the read-only mount already protects the name of the
+    // path.
     let frozen_paths: Vec<PathBuf> = frozen.to_vec();
     steps.retain(|step| !matches!(step, MountStep::Writable(path) if frozen_paths.contains(path)));
     steps

@@ -39,7 +39,8 @@ pub struct SandboxPolicy {
     pub(crate) neighbours: NeighbourVisibility,
     /// The directory that the command sees as `/tmp`; `None` for the machine's own `/tmp`.
     pub(crate) tmp: Option<PathBuf>,
-    /// A home directory in which only the policy's own directories are visible.
+    /// The home directory in which the command sees only the policy's own directories; `None` if the policy covers no
+    /// home directory.
     pub(crate) covered_home: Option<PathBuf>,
     /// The user's home directory, if the operator allows it as a workspace. The home directory may be granted although
     /// it contains secrets and haft's own home, which stay hidden.
@@ -213,16 +214,21 @@ impl SandboxPolicy {
 
     /// Creates `cache/NAME` in haft's home and grants write access to it. Each server has its own cache, so that no
     /// server can change another server's downloads.
-    pub fn cache(mut self, name: &str) -> Result<Self, PolicyError> {
+    pub fn cache(self, name: &str) -> Result<Self, PolicyError> {
         let directory = self.home.cache(name);
+        self.cache_at(&directory)
+    }
+
+    /// Creates a directory in haft's cache and grants write access to it.
+    pub fn cache_at(mut self, directory: &Path) -> Result<Self, PolicyError> {
         let unusable =
-            |error: io::Error| PolicyError::Unreadable { path: directory.clone(), reason: error.to_string() };
-        std::fs::create_dir_all(&directory).map_err(unusable)?;
+            |error: io::Error| PolicyError::Unreadable { path: directory.into(), reason: error.to_string() };
+        std::fs::create_dir_all(directory).map_err(unusable)?;
         // The command runs as the owner of the workspace, so the cache must belong to that user.
         if let Some(owner) = identity(&self.workspace) {
-            std::os::unix::fs::chown(&directory, Some(owner.uid), Some(owner.gid)).map_err(unusable)?;
+            std::os::unix::fs::chown(directory, Some(owner.uid), Some(owner.gid)).map_err(unusable)?;
         }
-        self.writable.push(existing_directory(&directory)?);
+        self.writable.push(existing_directory(directory)?);
         Ok(self)
     }
 
@@ -261,7 +267,7 @@ impl SandboxPolicy {
         self
     }
 
-    /// Hides all other workspaces in haft's home, because they belong to other principals.
+    /// Hides all other workspaces in haft's home, because they belong to other principals, and the operator's agents.
     #[must_use]
     pub fn hide_neighbours(mut self) -> Self {
         self.neighbours = NeighbourVisibility::Hidden;
@@ -394,10 +400,20 @@ impl SandboxPolicy {
     /// Returns true if the path is in the covered home directory, but not in the policy's own directories or in haft's
     /// readable directories.
     pub(crate) fn is_in_covered_home(&self, path: &Path) -> bool {
-        let readable = Home::READABLE.iter().map(|name| self.home.root().join(name));
+        let readable = self.readable_of_home().iter().map(|name| self.home.root().join(name));
         let visible: Vec<PathBuf> = self.own().into_iter().chain(readable).collect();
         self.covered_home.as_ref().is_some_and(|home| is_within(path, home))
             && !visible.iter().any(|own| is_within(path, own) || is_within(own, path))
+    }
+
+    /// Returns the directories in haft's home that commands may read. A policy that hides other workspaces belongs to
+    /// a principal that must not read the operator's agents. Skills stay readable: the server shows their texts to every
+    /// key, and their MCP servers may be programs in their directories.
+    pub(crate) fn readable_of_home(&self) -> &'static [&'static str] {
+        match self.neighbours {
+            NeighbourVisibility::Visible => &Home::READABLE,
+            NeighbourVisibility::Hidden => &["skills"],
+        }
     }
 
     /// Returns the directories that belong to this policy.

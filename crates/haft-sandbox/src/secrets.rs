@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn no_default_secret_path_is_inside_another() {
+    fn no_default_secret_path_is_below_another_secret_path() {
         let secrets = default_secrets(Path::new("/home/u"));
         for secret in &secrets {
             let inside = secrets.iter().find(|other| *other != secret && secret.starts_with(other));

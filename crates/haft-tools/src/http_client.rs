@@ -1,4 +1,4 @@
-//! The settings that all HTTP clients of this crate share.
+//! The settings that the HTTP clients of this crate and of the server share.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Starts building an HTTP client. The caller adds its redirect policy, because each kind of server has its own rule
 /// about which hosts may receive its credentials.
-pub(crate) fn builder() -> reqwest::ClientBuilder {
+pub fn builder() -> reqwest::ClientBuilder {
     install_crypto_provider();
     reqwest::Client::builder()
         .user_agent(concat!("haft/", env!("CARGO_PKG_VERSION")))

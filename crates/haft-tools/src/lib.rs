@@ -7,7 +7,7 @@
 pub mod builtin;
 pub mod files;
 pub mod frame;
-mod http_client;
+pub mod http_client;
 pub mod mcp;
 pub mod output;
 pub mod registry;

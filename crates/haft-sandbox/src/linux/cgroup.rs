@@ -60,7 +60,8 @@ fn write(path: &Path, text: &str) -> io::Result<()> {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Only an empty group can be removed, and the launcher is the last process in the group.
+        // Move the launcher, the last process in the group, to the parent group, because the kernel removes only an
+        // empty group.
         let _ = write(&self.parent.join("cgroup.procs"), "0");
         let _ = fs::remove_dir(&self.own);
     }

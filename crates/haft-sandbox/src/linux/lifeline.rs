@@ -82,7 +82,8 @@ impl Lifeline {
                 Some(LaunchReport::Failed { reason, .. }) => return Err(SandboxError::Start { reason }),
                 Some(LaunchReport::Exposed { path }) => self.exposed = Some(path),
                 Some(LaunchReport::Skipped { .. } | LaunchReport::Ready(_)) => {}
-                // The watcher closes its end of the socket only after its last check.
+                // The watcher closes its end of the socket only after its last check, so no report about an exposed
+                // file can follow.
                 None => break,
             }
         }
@@ -114,7 +115,8 @@ impl Lifeline {
             Ok(_) => serde_json::from_slice(&std::mem::take(&mut self.line)).map(Some).map_err(|error| {
                 SandboxError::Launcher { reason: format!("the launcher sent an invalid message: {error}") }
             }),
-            // A launcher that ends before it reads the request resets the socket.
+            // If the launcher ends before it reads the request, the kernel resets the socket. Treat this like the end
+            // of the reports.
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
             Err(error) => Err(SandboxError::launcher(&error)),
         }

@@ -117,8 +117,8 @@ impl NameWatch {
         }
     }
 
-    /// Checks a last time, after all processes of the call have ended: a command can write to a mapped file without an
-    /// event until the file is closed, and may have written before the watcher covered the file.
+    /// Checks a last time, after all processes of the call have ended. A write to a mapped file causes an event only
+    /// when the file is closed, so the watcher may not know yet that the command wrote to a file before it was covered.
     pub(super) fn last_look(&mut self) -> Option<PathBuf> {
         match self.take().and_then(|events| replaced_name(&events, &self.exposed)) {
             Ok(replaced) => replaced.filter(|path| has_other_names(path)),
@@ -126,7 +126,7 @@ impl NameWatch {
         }
     }
 
-    /// Reads all pending events about watched names. The error is a directory whose events were lost.
+    /// Reads all pending events about watched names. If events were lost, the error is the directory of these events.
     fn take(&self) -> Result<Vec<NameEvent>, PathBuf> {
         let mut buffer = [MaybeUninit::uninit(); EVENT_BYTES];
         let mut reader = inotify::Reader::new(&self.events, &mut buffer);
@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_replacement_without_a_later_write_is_harmless() {
+    fn write_or_second_replacement_after_a_replacement_is_an_error() {
         let check =
             |events: &[(&str, NameChange)], exposed: &[&str], expected: Result<Option<&str>, &str>| {
                 let events: Vec<NameEvent> =

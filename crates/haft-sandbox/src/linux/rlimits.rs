@@ -28,7 +28,8 @@ pub(super) fn apply(
     lower(Resource::Data, limits.memory_bytes_max)?;
     lower(Resource::Core, 0)?;
     if attempt == LevelAttempt::UserNamespaces {
-        // The kernel counts processes per user namespace, so this limit does not include the user's other processes.
+        // Set this limit only in a user namespace, where the kernel counts only the processes of the call. Elsewhere,
+        // the kernel would also count the user's other processes.
         lower(Resource::Nproc, limits.processes_max)?;
     }
     let memory = match memory {

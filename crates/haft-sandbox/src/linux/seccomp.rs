@@ -138,7 +138,7 @@ pub(super) fn enforce(attempt: LevelAttempt, plan: &SandboxPlan) -> Result<Sandb
     seccompiler::apply_filter(&program).map_err(|error| failed(&error))?;
     Ok(SandboxLayer::active(
         "seccomp",
-        "refuses mounts, namespaces, tracing, kernel interfaces and foreign architectures",
+        "refuses mounts, namespaces, kernel modules, BPF, io_uring, kernel keyrings and foreign architectures",
     ))
 }
 
@@ -180,8 +180,8 @@ fn refused(attempt: LevelAttempt, plan: &SandboxPlan) -> SeccompRules {
 /// Matches every socket family that is not allowed.
 fn foreign_family(attempt: LevelAttempt, plan: &SandboxPlan) -> Option<SeccompRule> {
     let mut families = vec![libc::AF_NETLINK];
-    // With its own network namespace, the command can reach only itself. Without one, the command must not open
-    // internet sockets at all.
+    // In its own network namespace, a command without network access can reach only itself, so it may open internet
+    // sockets. Without namespaces, only a command with network access may open them.
     if plan.network || attempt.has_namespaces() {
         families.extend([libc::AF_INET, libc::AF_INET6]);
     }

@@ -93,7 +93,8 @@ impl ChildSignals {
     }
 }
 
-/// Returns true for a SIGTERM from the parent. If the parent is outside the pid namespace, both compared pids are 0.
+/// Returns true for a SIGTERM from the parent. If the parent is outside the pid namespace, `getppid` and the signal
+/// both give the pid 0, so the comparison still works.
 fn is_parents_term(record: &[u8]) -> bool {
     let field =
         |at: usize| record.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
@@ -111,7 +112,8 @@ pub(super) fn supervise(
     mut names: Option<&mut NameWatch>,
 ) -> io::Result<WaitOutcome> {
     let lifeline: BorrowedFd<'_> = control.as_fd();
-    // Both the watcher and the keeper hold the socket, but only the watcher reads from it.
+    // Both the watcher and the keeper hold the socket. Only the watcher reads from it, because haft's process sends its
+    // requests to the watcher.
     let words = match on_terminate {
         OnTerminate::PassOn => PollFlags::IN,
         OnTerminate::TellTheGroup { .. } => PollFlags::empty(),

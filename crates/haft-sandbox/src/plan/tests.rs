@@ -1,3 +1,5 @@
+use haft_core::home::Home;
+
 use super::*;
 
 fn step_names(steps: &[MountStep]) -> Vec<String> {
@@ -120,7 +122,13 @@ fn policy_with_a_named_socket_covers_the_other_sockets() {
 #[test]
 fn private_policy_hides_tmp_and_home_except_its_own_directories() {
     let place = PlanFixture { dir: tempfile::tempdir_in("/var/tmp").unwrap() };
-    for name in ["user/.haft/workspace/anna", "user/.haft/workspace/bert", "user/.haft/skills", "user/more"] {
+    for name in [
+        "user/.haft/workspace/anna",
+        "user/.haft/workspace/bert",
+        "user/.haft/skills",
+        "user/.haft/agents",
+        "user/more",
+    ] {
         std::fs::create_dir_all(place.path(name)).unwrap();
     }
     let policy = place.policy("user/.haft/workspace/anna", "user/.haft");
@@ -146,7 +154,7 @@ fn private_policy_hides_tmp_and_home_except_its_own_directories() {
     assert_eq!(
         kept,
         [(".haft/skills", false), (".haft/workspace/anna", true), ("more", true)],
-        "one hidden directory covers the whole home"
+        "one hidden directory covers the whole home, with the operator's agents"
     );
     let blocked = |name: &str| crate::check::is_read_blocked(&place.path(name), &policy);
     assert!(

@@ -115,7 +115,7 @@ async fn scan_around(path: &str, policy: &SandboxPolicy) -> WorkspaceScan {
     tokio::task::spawn_blocking(move || WorkspaceScan::around(&roots, &path)).await.unwrap_or_default()
 }
 
-/// Converts the text to a tool output without changes.
+/// Returns the worker's text as a tool output, without truncating it.
 pub(super) fn whole(text: FileText) -> ToolOutput {
     ToolOutput::text(text.text)
 }

@@ -43,7 +43,7 @@ impl<'a> LimitedOutput<'a> {
         self.shown.push(bytes)
     }
 
-    /// Counts characters at the end of the output that were not passed to `push`.
+    /// Counts characters of the output that the caller read after the last `push` and did not keep.
     pub(super) fn push_unseen(&mut self, chars: usize) {
         self.shown.push_unseen(chars);
     }
@@ -73,7 +73,7 @@ impl<'a> LimitedOutput<'a> {
     }
 }
 
-/// Describes a stored output of which the model already sees the beginning.
+/// Describes a stored output whose beginning the model already gets as text.
 fn beside(stored: StoreEntry) -> StoredOutput {
     let glimpse = OutputPreview::Shown { tokens: Tokens::by_length(stored.bytes) };
     StoredOutput { stored, reason: StoreReason::SizeCap, glimpse }

@@ -1,12 +1,11 @@
 //! Checks that a file is a regular file, and names the other file types in messages.
 
-use std::fmt;
-
 use rustix::fs::{FileType, Stat};
 
 /// A file type that the file tools neither read nor replace, because opening or reading such a file could block, never
 /// end, or have side effects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the path is {0}, not a regular file")]
 pub(super) struct NotRegular(&'static str);
 
 pub(super) fn require_regular(stat: &Stat) -> Result<(), NotRegular> {
@@ -18,11 +17,5 @@ pub(super) fn require_regular(stat: &Stat) -> Result<(), NotRegular> {
         FileType::Socket => Err(NotRegular("a socket")),
         FileType::CharacterDevice | FileType::BlockDevice => Err(NotRegular("a device")),
         FileType::Unknown => Err(NotRegular("of an unknown kind")),
-    }
-}
-
-impl fmt::Display for NotRegular {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the path is {}, not a regular file", self.0)
     }
 }

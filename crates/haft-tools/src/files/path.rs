@@ -1,7 +1,6 @@
 //! Checks path strings before any lookup, and formats paths for messages.
 
 use std::borrow::Cow;
-use std::fmt;
 
 /// `PATH_MAX` of Linux, without its final NUL byte.
 pub(super) const PATH_BYTES_MAX: usize = 4095;
@@ -11,13 +10,19 @@ pub(super) const COMPONENT_BYTES_MAX: usize = 255;
 const SHOWN_CHARS_MAX: usize = 100;
 
 /// An error in a path string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PathFault {
+    #[error("the path is empty")]
     Empty,
+    #[error("the path contains a NUL byte")]
     NulByte,
+    #[error("the path must be absolute")]
     Relative,
+    #[error("the path has {bytes} bytes; the limit is {PATH_BYTES_MAX}")]
     TooLong { bytes: usize },
+    #[error("a name in the path has {bytes} bytes; the limit is {COMPONENT_BYTES_MAX}")]
     ComponentTooLong { bytes: usize },
+    #[error("the path names a directory; a file name was expected")]
     NamesDirectory,
 }
 
@@ -67,23 +72,6 @@ pub(super) fn visible(chars: impl Iterator<Item = char>) -> String {
         if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
     }
     text
-}
-
-impl fmt::Display for PathFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PathFault::Empty => write!(f, "the path is empty"),
-            PathFault::NulByte => write!(f, "the path contains a NUL byte"),
-            PathFault::Relative => write!(f, "the path must be absolute"),
-            PathFault::TooLong { bytes } => {
-                write!(f, "the path has {bytes} bytes; the limit is {PATH_BYTES_MAX}")
-            }
-            PathFault::ComponentTooLong { bytes } => {
-                write!(f, "a name in the path has {bytes} bytes; the limit is {COMPONENT_BYTES_MAX}")
-            }
-            PathFault::NamesDirectory => write!(f, "the path names a directory; a file name was expected"),
-        }
-    }
 }
 
 #[cfg(test)]

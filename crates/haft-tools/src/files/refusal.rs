@@ -1,7 +1,5 @@
 //! Distinguishes writes that the kernel refuses from other write errors, and describes both for the model.
 
-use std::fmt;
-
 use rustix::io::Errno;
 
 use super::kind::NotRegular;
@@ -9,12 +7,17 @@ use super::path::{PathFault, shown};
 use super::protocol::FileError;
 
 /// The reason why a file was not written.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum WriteError {
+    #[error("{0}")]
     Path(PathFault),
+    #[error("{0}")]
     NotRegular(NotRegular),
+    #[error("the content has {bytes} bytes; the limit is {bytes_max}")]
     TooLarge { bytes: usize, bytes_max: u64 },
+    #[error("{0}")]
     Parent(Errno),
+    #[error("{0}")]
     Kernel(Errno),
 }
 
@@ -83,19 +86,6 @@ impl From<std::io::Error> for WriteError {
 impl From<NotRegular> for WriteError {
     fn from(fault: NotRegular) -> Self {
         WriteError::NotRegular(fault)
-    }
-}
-
-impl fmt::Display for WriteError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            WriteError::Path(fault) => write!(f, "{fault}"),
-            WriteError::NotRegular(fault) => write!(f, "{fault}"),
-            WriteError::TooLarge { bytes, bytes_max } => {
-                write!(f, "the content has {bytes} bytes; the limit is {bytes_max}")
-            }
-            WriteError::Parent(errno) | WriteError::Kernel(errno) => write!(f, "{errno}"),
-        }
     }
 }
 

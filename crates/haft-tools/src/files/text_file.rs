@@ -1,6 +1,5 @@
 //! Reads a whole text file in bounded time and memory, for any kind of file at the path.
 
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -27,15 +26,26 @@ pub(super) enum SymlinkHandling {
 }
 
 /// The reason why a file was not read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum LoadError {
+    #[error("{0}")]
     Path(PathFault),
+    #[error("{0}")]
     NotRegular(NotRegular),
+    #[error("the file has {}more than the {bytes_max} allowed; use bash with head, tail or sed -n to read a part", size(*.bytes))]
     TooLarge { bytes: Option<u64>, bytes_max: u64 },
+    #[error("the file is binary (NUL byte at {position}); use bash with file, strings or xxd")]
     Binary { position: usize },
+    #[error("the file is not UTF-8 but starts like UTF-16; use bash with iconv -f UTF-16")]
     Utf16,
+    #[error("the file is not UTF-8 (invalid byte at {position}); use bash with file, iconv or xxd")]
     NotUtf8 { position: usize },
+    #[error("{0}")]
     Io(io::Error),
+}
+
+fn size(bytes: Option<u64>) -> String {
+    bytes.map_or_else(String::new, |bytes| format!("{bytes} bytes, "))
 }
 
 /// Loads the file at a requested path, for `read` and `edit`.
@@ -145,37 +155,5 @@ impl From<Errno> for LoadError {
 impl From<io::Error> for LoadError {
     fn from(error: io::Error) -> Self {
         LoadError::Io(error)
-    }
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LoadError::Path(fault) => write!(f, "{fault}"),
-            LoadError::NotRegular(fault) => write!(f, "{fault}"),
-            LoadError::TooLarge { bytes, bytes_max } => {
-                match bytes {
-                    Some(bytes) => write!(f, "the file has {bytes} bytes, ")?,
-                    None => write!(f, "the file has ")?,
-                }
-                write!(
-                    f,
-                    "more than the {bytes_max} allowed; use bash with head, tail or sed -n to read a part"
-                )
-            }
-            LoadError::Binary { position } => {
-                write!(f, "the file is binary (NUL byte at {position}); use bash with file, strings or xxd")
-            }
-            LoadError::Utf16 => {
-                write!(f, "the file is not UTF-8 but starts like UTF-16; use bash with iconv -f UTF-16")
-            }
-            LoadError::NotUtf8 { position } => {
-                write!(
-                    f,
-                    "the file is not UTF-8 (invalid byte at {position}); use bash with file, iconv or xxd"
-                )
-            }
-            LoadError::Io(error) => write!(f, "{error}"),
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The settings of one server. The caller has already resolved variables and defaults.
 
 use std::fmt;
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,14 @@ impl ServerConfig {
 #[derive(Clone)]
 pub enum ConnectTarget {
     /// The server is a child process in this sandbox.
-    Process { program: String, args: Vec<String>, policy: Box<SandboxPolicy> },
+    Process {
+        program: String,
+        args: Vec<String>,
+        policy: Box<SandboxPolicy>,
+        /// The lock on the caches of the server's owner. While this file is open, no sweep removes these caches. `None`
+        /// for the local user, whose caches do not expire.
+        cache_lock: Option<Arc<File>>,
+    },
     Remote {
         url: Url,
         headers: Vec<(String, SecretString)>,

@@ -28,7 +28,7 @@ const INPUT_REQUIRED: &str = "input_required";
 pub(super) struct InputRequired {
     #[serde(default)]
     pub(super) input_requests: BoundedObject<InputRequest, INPUTS_MAX>,
-    /// Opaque state of the server, sent back unchanged.
+    /// The opaque state that the server expects back unchanged; `None` if the server sent none.
     pub(super) request_state: Option<Box<RawValue>>,
 }
 

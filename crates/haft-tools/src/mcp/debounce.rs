@@ -15,7 +15,7 @@ const QUIET: Duration = Duration::from_secs(10);
 /// The state of one server from which its next delay is computed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ListingDebounce {
-    /// The delay before the last listing, and the time of this listing.
+    /// The delay before the last listing, and the time of that listing; `None` before the first listing.
     last: Option<(Duration, Instant)>,
 }
 

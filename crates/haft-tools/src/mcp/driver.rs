@@ -18,6 +18,7 @@ use super::debounce::ListingDebounce;
 use super::era::ProtocolEra;
 use super::host::Host;
 use super::listing;
+use super::log_level::LOG_LEVELS;
 use super::news::ServerNews;
 use super::open::{self, ConnectedServer};
 use super::peer::{PeerError, PeerRequest};
@@ -39,7 +40,8 @@ const LISTEN_AGAIN_MAX: Duration = Duration::from_mins(1);
 
 /// A message to the driver of an MCP server.
 pub(super) enum DriverMessage {
-    /// `generation` is the connection that the event is about; `None` means the server as a whole.
+    /// An event of the lifecycle. `generation` is the number of the connection that the event is about, or `None` if
+    /// the event is about the server as a whole.
     Event { generation: Option<u64>, event: LifecycleEvent },
     /// Stops the server and then the driver.
     Stop(oneshot::Sender<()>),
@@ -249,6 +251,11 @@ impl LifecycleDriver {
                 DriverTaskResult::Nothing
             });
         }
+        // Protocol revisions without sessions set the level with each request.
+        if connection.session.greeting.logs && connection.session.era != ProtocolEra::Modern {
+            let (connection, shared) = (Arc::clone(connection), Arc::clone(&self.shared));
+            self.begin(async move { send_log_levels(&connection, &shared).await });
+        }
         if connection.session.greeting.offers.subscriptions {
             let (connection, shared) = (Arc::clone(connection), Arc::clone(&self.shared));
             self.begin(async move {
@@ -364,13 +371,31 @@ async fn listen_for_watched_resources(connection: &McpConnection, host: &Host) -
     }
 }
 
+/// Sets the lowest level of log messages that the clients of a gateway request, now and after each change. A server that
+/// has started again does not know the level.
+async fn send_log_levels(connection: &McpConnection, shared: &McpServerState) -> DriverTaskResult {
+    let mut lowest = shared.host.log_levels.subscribe();
+    loop {
+        let level = *lowest.borrow_and_update();
+        if let Some(level) = level {
+            let fields = format!("\"level\":{}", Value::from(LOG_LEVELS[level]));
+            let ask = PeerRequest::new("logging/setLevel", fields, shared.config.request_timeout);
+            // Ignore the error: a server that refuses the level chooses itself which messages it sends.
+            let _ = connection.session.peer.request(ask).await;
+        }
+        if lowest.changed().await.is_err() {
+            return DriverTaskResult::Nothing;
+        }
+    }
+}
+
 /// Subscribes to the watched resources at a server that has started again. A server forgets its subscriptions when it
 /// ends.
 async fn subscribe_again(connection: &McpConnection, shared: &McpServerState) -> DriverTaskResult {
     for uri in shared.host.watched.uris() {
         let fields = format!("\"uri\":{}", Value::from(uri));
         let ask = PeerRequest::new("resources/subscribe", fields, shared.config.request_timeout);
-        // A server that refuses reports no changes.
+        // Ignore the error: a server that refuses the subscription reports no changes.
         let _ = connection.session.peer.request(ask).await;
     }
     DriverTaskResult::Nothing

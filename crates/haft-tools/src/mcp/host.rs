@@ -16,6 +16,7 @@ use tokio::sync::{Notify, broadcast};
 use url::Url;
 
 use super::in_flight::{InFlight, InFlightCalls, RequestingCall};
+use super::log_level::RequestedLogLevels;
 use super::log_ring::LogRing;
 use super::news::{LogRecord, ServerNews};
 use super::refusal::ServerRequestRefusal;
@@ -51,6 +52,8 @@ const SAMPLING: &str = "sampling/createMessage";
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ElicitationSupport {
     Offered,
+    /// The client of the gateway can show forms, but does not apply the default values of their fields.
+    WithoutDefaults,
     /// The client of the gateway can ask its user to open a URL, but cannot show forms.
     UrlOnly,
     #[default]
@@ -104,6 +107,8 @@ pub(super) struct Host {
     /// Receives the other notifications, for the clients of a gateway.
     pub(super) news: broadcast::Sender<ServerNews>,
     pub(super) watched: Arc<WatchedResources>,
+    /// The levels of log messages that the clients of a gateway request.
+    pub(super) log_levels: Arc<RequestedLogLevels>,
 }
 
 impl Host {
@@ -132,13 +137,17 @@ impl Host {
     }
 
     fn elicitation_kinds(&self) -> Option<Value> {
-        let form = json!({ "applyDefaults": true });
-        match (self.elicitation, self.relayed.url_elicitation) {
-            (ElicitationSupport::NotOffered, _) => None,
-            (ElicitationSupport::Offered, false) => Some(json!({ "form": form })),
-            (ElicitationSupport::Offered, true) => Some(json!({ "form": form, "url": {} })),
-            (ElicitationSupport::UrlOnly, _) => Some(json!({ "url": {} })),
+        let form = match self.elicitation {
+            ElicitationSupport::NotOffered => return None,
+            ElicitationSupport::UrlOnly => return Some(json!({ "url": {} })),
+            ElicitationSupport::WithoutDefaults => json!({}),
+            ElicitationSupport::Offered => json!({ "applyDefaults": true }),
+        };
+        let mut kinds = json!({ "form": form });
+        if self.relayed.url_elicitation {
+            kinds["url"] = json!({});
         }
+        Some(kinds)
     }
 
     /// Refuses a question of a kind that the client of the gateway does not support.
@@ -146,9 +155,14 @@ impl Host {
         let reason = match (is_about_url(params), self.elicitation, self.relayed.url_elicitation) {
             (true, _, false) => "the client cannot ask its user to open a URL",
             (false, ElicitationSupport::UrlOnly, _) => "the client does not support forms",
-            (true, _, true) | (false, ElicitationSupport::Offered | ElicitationSupport::NotOffered, _) => {
-                return Ok(());
-            }
+            (true, _, true)
+            | (
+                false,
+                ElicitationSupport::Offered
+                | ElicitationSupport::WithoutDefaults
+                | ElicitationSupport::NotOffered,
+                _,
+            ) => return Ok(()),
         };
         Err(ServerRequestRefusal::Wrong(reason.into()))
     }

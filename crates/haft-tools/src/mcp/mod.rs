@@ -19,6 +19,7 @@ mod era;
 mod host;
 mod in_flight;
 mod listing;
+mod log_level;
 mod log_ring;
 mod login_tool;
 mod message;
@@ -61,6 +62,7 @@ pub use haft_core::settings::mcp::{
 };
 pub use host::{ElicitationSupport, RelayedCapabilities};
 pub use listing::{McpToolList, ParamHeaders, SkippedTool, TOOLS_MAX, ToolSelection};
+pub use log_level::{LOG_LEVELS, LogLevelRequest};
 pub use log_ring::{LogRing, read_saved_log};
 pub use message::{
     ID_BYTES_MAX, JsonRpcEnvelope, METHOD_NOT_FOUND, MISSING_CAPABILITY, McpOutgoingMessage, RequestId,
@@ -71,7 +73,7 @@ pub use param_header::{PARAM_HEADER_PREFIX, SentParamHeaders, check_param_header
 pub use passed::{PassError, PassedMethod, PassedRequest};
 pub use process::{ProcessConfig, server_policy};
 pub use provider::McpProvider;
-pub use server::{LoginOffer, McpEnvironment, McpServerStatus, SupervisedServer};
+pub use server::{LogStorage, LoginOffer, McpEnvironment, McpServerStatus, SupervisedServer};
 pub use session::{ServerDescription, ServerOffers};
 pub use shared::SharedServers;
 pub use supervisor::SERVER_STATES;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::duration_text;
 use serde_json::value::RawValue;
 
 use super::config::{ConnectTarget, ServerConfig};
@@ -54,8 +55,8 @@ pub(super) async fn open(
     tokio::time::timeout(budget, all).await.unwrap_or_else(|_| {
         let hint = "raise `startupTimeout` to give the MCP server more time";
         Err(OpenError::Failed(format!(
-            "the MCP server was not ready within {} ms; {hint}",
-            budget.as_millis()
+            "the MCP server was not ready within {}; {hint}",
+            duration_text::in_words(budget)
         )))
     })
 }
@@ -146,7 +147,7 @@ async fn transport(
     stderr: &Arc<LogRing>,
 ) -> Result<Arc<dyn Transport>, OpenError> {
     match (&config.connect, protocol) {
-        (ConnectTarget::Process { program, args, policy }, _) => {
+        (ConnectTarget::Process { program, args, policy, .. }, _) => {
             let child = process::start(program, args, policy).await.map_err(|error| {
                 OpenError::Failed(format!("haft cannot start the server process: {error}"))
             })?;

@@ -4,6 +4,7 @@ use std::sync::Weak;
 use std::time::Duration;
 
 use haft_core::client_relay::ClientRelay;
+use haft_core::duration_text;
 use haft_core::event::CallProgress;
 use haft_core::sampling::OriginatingCall;
 use serde_json::Value;
@@ -14,6 +15,7 @@ use tokio::time::timeout;
 use super::auth::LOGIN_NEEDED;
 use super::call::{self, CallError, McpExchange};
 use super::era::ProtocolEra;
+use super::log_level::LogLevelRequest;
 use super::news::ServerNews;
 use super::param_header::encoded;
 use super::server::SupervisedServer;
@@ -163,6 +165,12 @@ impl SupervisedServer {
         }
     }
 
+    /// Requests a level of log messages for a client of the gateway, until the returned value is dropped. Returns `None`
+    /// for an unknown level.
+    pub fn request_log_level(&self, level: &str) -> Option<LogLevelRequest> {
+        self.shared.host.log_levels.add(level)
+    }
+
     /// Watches a resource for a client of the gateway. A server with a handshake also needs a subscription request.
     pub fn watch_resource(&self, uri: &str) -> Option<ResourceWatch> {
         self.shared.host.watched.add(uri)
@@ -191,9 +199,9 @@ impl SupervisedServer {
                     Ok(true) => {}
                     Ok(false) => return Some(Err(PassError::NotOffered)),
                     Err(_) => {
-                        let waited = patience.as_millis();
+                        let waited = duration_text::in_words(patience);
                         let reason =
-                            format!("the MCP server did not confirm the subscription within {waited} ms");
+                            format!("the MCP server did not confirm the subscription within {waited}");
                         return Some(Err(PassError::Unavailable(reason)));
                     }
                 }
@@ -216,8 +224,8 @@ impl SupervisedServer {
             CallError::Silent(patience) => {
                 self.note(generation, LifecycleEvent::Silent);
                 PassError::Unavailable(format!(
-                    "the MCP server did not reply within {} ms",
-                    patience.as_millis()
+                    "the MCP server did not reply within {}",
+                    duration_text::in_words(patience)
                 ))
             }
             CallError::Lost(reason) => PassError::Unavailable(reason),

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-use haft_core::event::CallProgress;
+use haft_core::duration_text;
+use haft_core::event::{CallProgress, ProgressAmount};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, mpsc, oneshot, watch};
@@ -89,25 +90,16 @@ impl PeerRequest<'_> {
 }
 
 /// The reason why a request has no result.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum PeerError {
     /// The server answered with an error.
+    #[error("{} (code {})", .0.message, .0.code)]
     Rpc(RpcError),
     /// The server sent no reply and no progress within this time.
+    #[error("the MCP server did not reply within {}", duration_text::in_words(*.0))]
     Silent(Duration),
+    #[error("{0}")]
     Failed(TransportFailure),
-}
-
-impl fmt::Display for PeerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Rpc(error) => write!(f, "{} (code {})", error.message, error.code),
-            Self::Silent(patience) => {
-                write!(f, "the MCP server did not reply within {} ms", patience.as_millis())
-            }
-            Self::Failed(failure) => failure.fmt(f),
-        }
-    }
 }
 
 impl Peer {
@@ -240,7 +232,8 @@ impl Peer {
             tokio::select! {
                 biased;
                 outcome = &mut reply => {
-                    // Progress that was sent before the reply may still be queued.
+                    // Report the progress that is still queued. The server sent it before the reply, and the caller
+                    // would otherwise never get it.
                     while let Ok(progress) = progress_updates.try_recv() {
                         if let Some(tell) = ask.progress {
                             tell(progress);
@@ -325,7 +318,7 @@ impl Drop for CancelOnDrop<'_> {
 /// The requests that wait for a reply, shared with the transport that delivers the replies.
 pub(super) struct PendingRequests {
     waiting: Mutex<HashMap<RequestId, ReplyWaiter>>,
-    /// The receivers of the progress of tasks, by the token of the call.
+    /// The channels to which the progress of tasks is sent, by the progress token of the call that created the task.
     followed: Mutex<HashMap<RequestId, mpsc::Sender<CallProgress>>>,
     closed: watch::Sender<Option<TransportFailure>>,
     noise: AtomicU64,
@@ -418,8 +411,9 @@ impl PendingRequests {
         }
     }
 
-    /// Returns the call that a message of the server belongs to. A reply stream belongs to the call of its request. If
-    /// this request has ended, its client is not known any more.
+    /// Returns the call that a message of the server belongs to. A message on a reply stream belongs to the call whose
+    /// request opened the stream. After this request has ended, haft does not know any more which client the message is
+    /// for.
     fn origin(&self, params: Option<&RawValue>, answers: Option<RequestId>) -> RequestingCall {
         let Some(id) = answers.filter(|_| related_task(params).is_none()) else {
             return self.host.calls.asker_of(params);
@@ -454,18 +448,16 @@ impl PendingRequests {
         else {
             return;
         };
-        let amount = match (params.progress, params.total) {
-            (Some(done), Some(total)) => format!("{done}/{total}"),
-            (Some(done), None) => done.to_string(),
-            (None, _) => String::new(),
+        let message = params.message.map(|message| cut(&message, PROGRESS_CHARS_MAX));
+        let progress = match params.progress {
+            Some(done) => CallProgress::Amount(ProgressAmount { done, total: params.total, message }),
+            None => CallProgress::Message(message.unwrap_or_default()),
         };
-        let message = cut(&params.message.unwrap_or_default(), PROGRESS_CHARS_MAX);
-        let text = [amount, message].join(" ").trim().to_owned();
         let token = params.progress_token;
         let waiting = self.lock().get(&token).map(|waiting| waiting.progress.clone());
         if let Some(tell) = waiting.or_else(|| self.followed().get(&token).cloned()) {
             // Ignore the error: haft drops the message if too many messages wait.
-            let _ = tell.try_send(CallProgress::Message(text));
+            let _ = tell.try_send(progress);
         }
     }
 

@@ -14,8 +14,8 @@ use haft_sandbox::{
 /// The operator's settings for the process besides its command line.
 #[derive(Debug, Clone, Default)]
 pub struct ProcessConfig {
-    /// The server name, which is a part of the cache directory name.
-    pub name: String,
+    /// The directory for the downloads of the server, in haft's cache.
+    pub cache: PathBuf,
     pub env: BTreeMap<String, String>,
     /// The working directory, which the server may write to; `None` for the operator's workspace.
     pub directory: Option<PathBuf>,
@@ -62,7 +62,7 @@ pub fn server_policy(base: &SandboxPolicy, config: &ProcessConfig) -> Result<San
         ServerConfinement::No => SandboxMode::Full,
     };
     let directory = config.directory.as_deref().unwrap_or_else(|| base.workspace());
-    let mut policy = base.derive(mode, directory)?.cache(&config.name)?;
+    let mut policy = base.derive(mode, directory)?.cache_at(&config.cache)?;
     for path in &config.writable {
         policy = policy.writable(path)?;
     }
@@ -72,8 +72,7 @@ pub fn server_policy(base: &SandboxPolicy, config: &ProcessConfig) -> Result<San
     for path in &config.sockets {
         policy = policy.socket(path)?;
     }
-    let cache = base.home().cache(&config.name);
-    Ok(with_environment(policy, &cache, &config.env))
+    Ok(with_environment(policy, &config.cache, &config.env))
 }
 
 fn with_environment(

@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use haft_core::change_counter::ChangeCounter;
 use haft_core::digest::Digest;
+use haft_core::duration_text;
 use haft_core::event::CallProgress;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -64,9 +65,9 @@ impl McpProvider {
         }
         self.late.store(true, Ordering::Release);
         let message = format!(
-            "MCP server `{}` is still starting after {} ms; its tools will be available later",
+            "MCP server `{}` is still starting after {}; its tools will be available later",
             self.server.shared.config.name,
-            ready_wait.as_millis()
+            duration_text::in_words(ready_wait)
         );
         Err(ToolError::new(ToolErrorKind::Unavailable, message))
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use haft_core::change_counter::ChangeCounter;
+use haft_core::duration_text;
 use haft_core::event::CallProgress;
 use haft_core::output::ToolOutput;
 use haft_core::provider::CallContext;
@@ -71,6 +72,7 @@ pub struct SupervisedServer {
 pub struct McpEnvironment {
     /// The directory for logs and cached tool lists.
     pub directory: Option<PathBuf>,
+    pub log_storage: LogStorage,
     pub elicitation: ElicitationSupport,
     /// The capabilities of the gateway's client; empty if haft is not a gateway.
     pub relayed: RelayedCapabilities,
@@ -82,6 +84,17 @@ pub struct McpEnvironment {
     pub parents: Option<Arc<dyn TraceParents>>,
     /// Whether the caller's user can log in at a server.
     pub login: LoginOffer,
+}
+
+/// Selects where the log of a server is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LogStorage {
+    /// In a file in the directory of the environment.
+    #[default]
+    File,
+    /// Only in memory. A server that works for another principal than the local user may log the content of requests,
+    /// and the file would be shared by all principals.
+    Memory,
 }
 
 /// Whether the caller's user can log in at a server during a call.
@@ -100,6 +113,7 @@ impl Default for McpEnvironment {
     fn default() -> Self {
         Self {
             directory: None,
+            log_storage: LogStorage::File,
             elicitation: ElicitationSupport::default(),
             relayed: RelayedCapabilities::default(),
             starts: Arc::new(Semaphore::new(STARTS_MAX)),
@@ -165,7 +179,8 @@ pub struct McpServerStatus {
 impl SupervisedServer {
     /// Creates a server without starting it. A cached tool list is available immediately.
     pub fn new(config: ServerConfig, environment: &McpEnvironment) -> Self {
-        let McpEnvironment { directory, elicitation, relayed, starts, trace, parents, login } = environment;
+        let McpEnvironment { directory, log_storage, elicitation, relayed, starts, trace, parents, login } =
+            environment;
         let withheld = Arc::new(SecretRedactor::of(config.secrets.iter().map(ExposeSecret::expose_secret)));
         let log = Arc::new(LogRing::without(Arc::clone(&withheld)));
         let trace = trace
@@ -186,6 +201,7 @@ impl SupervisedServer {
             tools_changed: Arc::new(Notify::new()),
             news: broadcast::Sender::new(NEWS_WAITING_MAX),
             watched: Arc::default(),
+            log_levels: Arc::default(),
             only_client: std::sync::OnceLock::new(),
         };
         let memory =
@@ -193,8 +209,10 @@ impl SupervisedServer {
         let remembered = memory.as_ref().and_then(|memory| memory.load(&config.digest));
         let current =
             remembered.map(|remembered| CurrentConnection::of(remembered, &config)).unwrap_or_default();
-        let log_file =
-            directory.as_ref().map(|directory| directory.join(format!("{}.log", config.namespace.as_str())));
+        let log_file = directory
+            .as_ref()
+            .filter(|_| *log_storage == LogStorage::File)
+            .map(|directory| directory.join(format!("{}.log", config.namespace.as_str())));
         let shared = Arc::new(McpServerState {
             config,
             host: Arc::new(host),
@@ -377,12 +395,12 @@ impl SupervisedServer {
                 | LifecycleState::Ready { .. }
                 | LifecycleState::Degraded { .. } => {}
                 LifecycleState::Restarting { cause, reason, at, failures } => {
-                    let word = match (cause, failures) {
-                        (RestartCause::Ended, _) => "mcp_restart_in_progress",
-                        (RestartCause::NotOpened, 0 | 1) => "mcp_start_failed",
-                        (RestartCause::NotOpened, _) => "mcp_restart_failed",
+                    let problem = match (cause, failures) {
+                        (RestartCause::Ended, _) => "stopped",
+                        (RestartCause::NotOpened, 0 | 1) => "did not start",
+                        (RestartCause::NotOpened, _) => "did not start again",
                     };
-                    return Err(self.restarting(word, &reason, at));
+                    return Err(self.restarting(problem, &reason, at));
                 }
                 LifecycleState::NeedsAuth { reason } => {
                     return Err(self.error(ToolErrorKind::Unavailable, &reason));
@@ -418,9 +436,9 @@ impl SupervisedServer {
 
     fn silent(&self, tool: &McpToolEntry, patience: Duration) -> ToolError {
         let message = format!(
-            "tool `{}` sent neither a result nor progress for {} ms, so haft cancelled the call; raise `requestTimeout` to allow more",
+            "tool `{}` sent neither a result nor progress for {}, so haft cancelled the call; raise `requestTimeout` to allow more",
             tool.name,
-            patience.as_millis()
+            duration_text::in_words(patience)
         );
         self.error(ToolErrorKind::Timeout, &message)
     }
@@ -450,12 +468,14 @@ impl SupervisedServer {
         }
     }
 
-    fn restarting(&self, word: &str, reason: &str, at: Instant) -> ToolError {
+    fn restarting(&self, problem: &str, reason: &str, at: Instant) -> ToolError {
         let name = &self.shared.config.name;
         // Round up, so that a fraction of a second does not read as "now".
         let wait = at.saturating_duration_since(Instant::now()).as_millis().div_ceil(1000);
         let next = if wait == 0 { "now".to_owned() } else { format!("in {wait} s") };
-        let message = format!("{word}:{name}: {reason}\nthe server restarts {next}; the tool was not called");
+        let message = format!(
+            "MCP server `{name}` {problem}: {reason}\nhaft starts the server again {next}; haft did not call the tool"
+        );
         ToolError::new(ToolErrorKind::Unavailable, message)
     }
 }

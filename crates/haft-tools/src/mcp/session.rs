@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use haft_core::duration_text;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -23,8 +24,8 @@ use super::transport::TransportFailure;
 pub(super) struct OpenTimeouts {
     /// The time limit for opening the connection, including all steps.
     pub(super) whole: Duration,
-    /// The wait for the reply to the probe. After it, the client sends the old handshake too. The server is not killed,
-    /// because its package may still be downloading.
+    /// The time to wait for the reply to the probe. After this time, the client sends the old handshake too. The server
+    /// is not killed, because its package may still be downloading.
     pub(super) silence: Duration,
 }
 
@@ -42,8 +43,9 @@ pub(super) struct McpSession {
     pub(super) greeting: ServerDescription,
 }
 
-/// The properties of a server from its handshake response.
+/// The properties that a server states in its response to the handshake or to the probe.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each flag is a separate capability in the protocol")]
 pub struct ServerDescription {
     pub name: String,
     pub version: String,
@@ -54,6 +56,8 @@ pub struct ServerDescription {
     pub offers: ServerOffers,
     /// True when the server reports changes of its tools.
     pub(super) tools_change: bool,
+    /// True when the server sends log messages, at a level that haft sets.
+    pub(super) logs: bool,
     /// True when the server runs tool calls as tasks on request, in revision 2025-11-25.
     pub(super) core_tasks: bool,
 }
@@ -124,8 +128,9 @@ pub(super) async fn open(
         }
         Some(ProtocolEra::Modern) | None => timeout(budget, probe(&peer, host, patience)).await,
     };
-    let out_of_time =
-        || OpenError::Failed(format!("the MCP server did not answer within {} ms", budget.as_millis()));
+    let out_of_time = || {
+        OpenError::Failed(format!("the MCP server did not answer within {}", duration_text::in_words(budget)))
+    };
     let (era, greeting) = opened.map_err(|_| out_of_time())??;
     peer.settle(manner(&era, host));
     if matches!(era, ProtocolEra::Legacy { .. }) {
@@ -168,7 +173,8 @@ async fn probe(
         found = &mut discovery => after(found, || greeted).await,
         opened = &mut greeted => match opened {
             Ok(opened) => Ok(opened),
-            // The handshake failed, but the reply to the probe may still come. That reply decides.
+            // The handshake failed, but the reply to the probe may still come. Wait for it, because it can show that
+            // the server supports a revision without a handshake.
             Err(refused) => after(discovery.await, || std::future::ready(Err(refused))).await,
         },
     }
@@ -334,6 +340,7 @@ fn greeting(who: &Value, instructions: Option<String>, capabilities: &Value) -> 
         tools: capabilities["tools"].is_object(),
         offers: ServerOffers::of(capabilities),
         tools_change: capabilities["tools"]["listChanged"] == true,
+        logs: capabilities["logging"].is_object(),
         core_tasks: capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
     }
 }

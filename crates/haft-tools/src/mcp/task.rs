@@ -106,7 +106,8 @@ pub(super) struct UpstreamTaskState {
     pub(super) message: Option<String>,
     /// The wait before the next poll, within our limits.
     pub(super) pause: Duration,
-    /// The inputs that the task needs. Only the tasks extension puts them, the result and the error into the state.
+    /// The inputs that the task needs. Only servers with the tasks extension send the inputs, the result and the error
+    /// as part of the state.
     pub(super) inputs: BoundedObject<InputRequest, INPUTS_MAX>,
     pub(super) result: Option<Box<RawValue>>,
     pub(super) error: Option<RpcError>,

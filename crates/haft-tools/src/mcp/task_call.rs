@@ -98,7 +98,8 @@ impl UpstreamTask<'_> {
             }
             match paused(state.pause, &mut early).await {
                 Some(Ok(raw)) => return (Ok(raw), TaskEnd::Ended),
-                // The server may refuse such a request before the end of the task. The polls show how the task ends.
+                // The server may refuse to send the result before the task has ended. Ignore the error, because the
+                // polls show how the task ends.
                 Some(Err(_)) => early = None,
                 None => {}
             }
@@ -145,7 +146,7 @@ impl UpstreamTask<'_> {
         (outcome, TaskEnd::Ended)
     }
 
-    /// Reports a changed message of the server about the task.
+    /// Reports the server's message about the task as progress, if the message differs from the last reported one.
     fn tell(&self, state: &UpstreamTaskState, told: &mut Option<String>) {
         if state.message.is_some() && *told != state.message {
             told.clone_from(&state.message);

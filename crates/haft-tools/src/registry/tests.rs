@@ -141,7 +141,7 @@ fn registration_time_per_tool_does_not_grow_with_the_number_of_tools() {
     let lines: Arc<Mutex<Vec<String>>> = Arc::default();
     let names: Vec<&'static str> =
         (0..TOOLS).map(|number| &*Box::leak(format!("tool_{number}").into_boxed_str())).collect();
-    // Returns the time to register all tools, with this many in each registry.
+    // Returns the time to register all tools, divided among registries of `in_each` tools.
     let nanos = |in_each: usize| {
         let before = cpu_nanos();
         for names in names.chunks(in_each) {

@@ -188,28 +188,45 @@ fn refusal_in(error: &reqwest::Error) -> Option<&super::guard::RequestBlockReaso
     None
 }
 
-/// Converts an error for the model. The message says what happened, and whether the request may have taken effect.
+/// Converts an error for the model. The message says what happened, and whether the request may have taken effect. The
+/// message for clients of a gateway names no host.
 fn tool_error(error: SendError, request: &RestRequest) -> ToolError {
     let host = request.url.host_str().unwrap_or_default();
     let error = match error {
-        SendError::Refused(reason) => return ToolError::new(ToolErrorKind::Denied, reason),
+        SendError::Refused(reason) => return refused(reason),
         SendError::Http(error) => error,
     };
     if let Some(refusal) = refusal_in(&error) {
-        return ToolError::new(ToolErrorKind::Denied, refusal.to_string());
+        return refused(refusal.to_string());
     }
     let cause = root_cause(&error);
-    let (kind, message) = if error.is_redirect() {
-        (ToolErrorKind::Failed, format!("haft cannot follow the redirect from {host}: {cause}"))
+    let (kind, message, for_client) = if error.is_redirect() {
+        let message = format!("haft cannot follow the redirect from {host}: {cause}");
+        (ToolErrorKind::Failed, message, "haft cannot follow the redirect of the HTTP API")
     } else if error.is_connect() {
-        (ToolErrorKind::Unavailable, format!("{host} cannot be reached: {cause}"))
+        (ToolErrorKind::Unavailable, format!("{host} cannot be reached: {cause}"), UNREACHABLE)
     } else if request.method.is_repeatable() {
-        (ToolErrorKind::Unavailable, format!("the request to {host} failed: {cause}"))
+        let message = format!("the request to {host} failed: {cause}");
+        (ToolErrorKind::Unavailable, message, "the request to the HTTP API failed")
     } else {
-        let unknown = "haft does not know whether the request took effect; check before you repeat it";
-        (ToolErrorKind::UnknownOutcome, format!("the request to {host} failed: {cause}; {unknown}"))
+        let message = format!("the request to {host} failed: {cause}; {OUTCOME_UNKNOWN}");
+        return ToolError::new(ToolErrorKind::UnknownOutcome, message)
+            .with_client_message(format!("the request to the HTTP API failed; {OUTCOME_UNKNOWN}"))
+            .with_source(error);
     };
-    ToolError::new(kind, message).with_source(error)
+    ToolError::new(kind, message).with_client_message(for_client).with_source(error)
+}
+
+/// The text for clients of a gateway about an API that haft cannot connect to.
+const UNREACHABLE: &str = "the HTTP API cannot be reached";
+
+/// The advice about a request that may have taken effect.
+const OUTCOME_UNKNOWN: &str =
+    "haft does not know whether the request took effect; check before you repeat it";
+
+fn refused(reason: String) -> ToolError {
+    let for_client = "haft refused the request, because the operator does not allow its address";
+    ToolError::new(ToolErrorKind::Denied, reason).with_client_message(for_client)
 }
 
 /// Converts an error in the middle of a body. The response had begun, so the server has received the request.

@@ -100,8 +100,8 @@ fn add_cookie(request: &mut RestRequest, name: &str, value: &SecretString) -> Re
     add_header(request, http::header::COOKIE, &line)
 }
 
-/// Returns the pairs with other names. The caller then appends the operator's pair, which takes precedence over an
-/// argument.
+/// Returns `pairs` without the pairs named `name`. The caller then appends the operator's pair with this name, which
+/// replaces the value from an argument.
 fn others(pairs: &str, separator: &str, name: &str) -> String {
     let others = pairs
         .split(separator)

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_to_other_hosts_are_refused_in_every_notation() {
+    fn url_to_another_host_is_refused_in_every_notation() {
         let reach = AllowedHosts::named(&url("https://api.example.com"));
         for bad in [
             "ftp://api.example.com/",

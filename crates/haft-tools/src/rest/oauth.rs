@@ -129,7 +129,9 @@ impl ClientCredentials {
         // The body of an error may echo the client secret, so the message contains only the status.
         let refused = |what: String| {
             let host = self.url.host_str().unwrap_or_default();
+            let for_client = format!("the HTTP API returned no access token: {what}");
             ToolError::new(ToolErrorKind::Unavailable, format!("{host} returned no access token: {what}"))
+                .with_client_message(for_client)
         };
         if !status.is_success() {
             return Err(refused(format!("HTTP {}; check clientId and clientSecret", status.as_u16())));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_core::digest::Digest;
+use haft_core::duration_text;
 use haft_core::event::CallProgress;
 use haft_core::name::{Namespace, ToolName};
 use haft_core::output::ToolOutput;
@@ -163,7 +164,8 @@ fn too_much(streaming: &StreamSettings) -> ToolError {
 }
 
 fn too_long(streaming: &StreamSettings) -> ToolError {
-    let message = format!("the response stream did not end within {} ms", streaming.timeout.as_millis());
+    let message =
+        format!("the response stream did not end within {}", duration_text::in_words(streaming.timeout));
     ToolError::new(ToolErrorKind::Timeout, message)
 }
 

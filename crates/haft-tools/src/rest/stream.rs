@@ -1,6 +1,6 @@
 //! Reads streamed responses: JSON lines or server-sent events.
 
-use haft_core::framing::{FrameTooLarge, LineSplitter, SseDecoder, StreamLimits};
+use haft_core::framing::{FrameTooLarge, Framing, StreamLimits};
 use haft_core::settings::rest::{StreamMode, StreamSettings};
 use serde_json::Value;
 
@@ -11,15 +11,9 @@ const END_MARK: &str = "[DONE]";
 #[derive(Debug)]
 pub(super) struct StreamReader<'a> {
     streaming: &'a StreamSettings,
-    frames: RestFraming,
+    frames: Framing,
     tokens: String,
     answer: Option<String>,
-}
-
-#[derive(Debug)]
-enum RestFraming {
-    Lines(LineSplitter),
-    Sse(SseDecoder),
 }
 
 impl<'a> StreamReader<'a> {
@@ -28,8 +22,8 @@ impl<'a> StreamReader<'a> {
         let limits =
             StreamLimits { frame_bytes_max: streaming.bytes_max, stream_bytes_max: streaming.bytes_max };
         let frames = match streaming.mode {
-            StreamMode::JsonStream => RestFraming::Lines(LineSplitter::new(limits)),
-            StreamMode::Sse => RestFraming::Sse(SseDecoder::new(limits)),
+            StreamMode::JsonStream => Framing::lines(limits),
+            StreamMode::Sse => Framing::sse(limits),
         };
         Self { streaming, frames, tokens: String::new(), answer: None }
     }
@@ -37,12 +31,7 @@ impl<'a> StreamReader<'a> {
     /// Consumes the next bytes and returns the text they added.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<String, FrameTooLarge> {
         let before = self.tokens.len();
-        match &mut self.frames {
-            RestFraming::Lines(lines) => lines.push(bytes)?.iter().for_each(|line| self.take_line(line)),
-            RestFraming::Sse(events) => {
-                events.push(bytes)?.iter().for_each(|event| self.take_sse_data(&event.data));
-            }
-        }
+        self.frames.push(bytes)?.iter().for_each(|frame| self.take_frame(frame));
         Ok(self.tokens[before..].to_owned())
     }
 
@@ -53,17 +42,16 @@ impl<'a> StreamReader<'a> {
 
     /// Returns the answer: the text of the final event, or all tokens if there is no final event.
     pub(super) fn finish(mut self) -> String {
-        match &mut self.frames {
-            RestFraming::Lines(lines) => {
-                let last = lines.finish();
-                last.iter().flatten().for_each(|line| self.take_line(line));
-            }
-            RestFraming::Sse(events) => {
-                let last = events.finish();
-                last.iter().flatten().for_each(|event| self.take_sse_data(&event.data));
-            }
-        }
+        let last = self.frames.finish();
+        last.iter().flatten().for_each(|frame| self.take_frame(frame));
         self.answer.unwrap_or(self.tokens)
+    }
+
+    fn take_frame(&mut self, frame: &str) {
+        match self.streaming.mode {
+            StreamMode::JsonStream => self.take_line(frame),
+            StreamMode::Sse => self.take_sse_data(frame),
+        }
     }
 
     fn take_line(&mut self, line: &str) {

@@ -1,4 +1,4 @@
-//! Returns a hint if the text to replace was not found: the line of a near match, and how it differs.
+//! Looks for a near match if `edit` did not find the text to replace, and describes its line and its difference.
 
 /// Returns why `old` was not found, if only line breaks or white space differ.
 pub(super) fn hint(text: &str, old: &str) -> Option<String> {

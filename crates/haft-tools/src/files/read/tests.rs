@@ -146,7 +146,7 @@ fn final_newline_does_not_start_another_line() {
 
 proptest! {
     #[test]
-    fn first_and_remaining_lines_together_are_the_whole_text(text in "[a\\n\\rä]{1,40}", at in 1u64..10) {
+    fn reading_the_first_lines_and_then_the_rest_returns_the_whole_text(text in "[a\\n\\rä]{1,40}", at in 1u64..10) {
         let head = select_lines(&text, None, Some(at)).unwrap();
         let tail = select_lines(&text, Some(at + 1), None).unwrap_or("");
         prop_assert_eq!(format!("{head}{tail}"), text);

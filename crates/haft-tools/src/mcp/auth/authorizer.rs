@@ -183,8 +183,8 @@ impl Authorizer {
         if ends_soon(&token, now()) && token.refresh.is_some() {
             return match self.renew(Some(&AccessToken::of(&token)), &Challenge::default()).await {
                 Ok(()) => Ok(self.cached_token.lock().await.as_ref().map(AccessToken::of)),
-                // The server may still accept the old token although the issuer cannot be reached, because haft renews
-                // a token before it expires.
+                // haft renews a token before it expires, so the old token is still valid. Use the old token while the
+                // issuer cannot be reached.
                 Err(AuthError::Unreachable(_)) if !has_ended(&token, now()) => {
                     Ok(Some(AccessToken::of(&token)))
                 }
@@ -612,7 +612,8 @@ fn not_given(why: TokenRequestError) -> AuthError {
 fn fresh(token: OauthToken, given: OauthTokenResponse, now: u64) -> OauthToken {
     let OauthTokenResponse { access_token, token_type, expires_in, refresh_token } = given;
     OauthToken {
-        // An authorization server may return a bearer token although the client sent a DPoP proof.
+        // An authorization server may return a bearer token although the client sent a DPoP proof. Drop the key then,
+        // because the token is not bound to it.
         dpop: token.dpop.filter(|_| token_type.eq_ignore_ascii_case(TOKEN_TYPE_DPOP)),
         access: access_token,
         refresh: refresh_token,

@@ -112,6 +112,12 @@ pub(super) async fn authorization_server(
         let hint = "set an `Authorization` header in the `headers` of the MCP server";
         AuthError::refused(format!("the server requires a login, but publishes no OAuth metadata; {hint}"))
     })?;
+    check_metadata(&found, issuer, server)?;
+    Ok(found)
+}
+
+/// Refuses metadata of another issuer, and metadata with an endpoint that haft must not contact or show to the user.
+fn check_metadata(found: &AuthorizationServer, issuer: &str, server: &Url) -> Result<(), AuthError> {
     // Some frameworks add a slash after a bare host. Any other difference may be a server that poses as another issuer
     // (RFC 8414, section 3.3).
     if found.issuer.trim_end_matches('/') != issuer.trim_end_matches('/') {
@@ -122,13 +128,12 @@ pub(super) async fn authorization_server(
     if found.endpoints().any(|endpoint| leads_inside(endpoint, server)) {
         return Err(AuthError::refused("the authorization server has a private address, so haft refuses it"));
     }
-    if found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
-        Ok(found)
-    } else {
-        Err(AuthError::refused(
+    if !found.endpoints().all(|endpoint| is_safe(endpoint, server)) {
+        return Err(AuthError::refused(
             "an endpoint of the authorization server does not use https, so haft refuses it",
-        ))
+        ));
     }
+    Ok(())
 }
 
 impl AuthorizationServer {
@@ -243,6 +248,8 @@ fn is_loopback(url: &Url) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn url(text: &str) -> Url {
@@ -304,5 +311,60 @@ mod tests {
         check("http://127.0.0.1:1/token", "http://localhost:2/", true);
         check("http://127.0.0.1:1/token", "https://h/", false);
         check("file:///etc/passwd", "http://localhost/", false);
+    }
+
+    /// Returns the error for metadata in which one field is different.
+    fn refusal(field: &str, value: &str) -> Option<String> {
+        let mut document = json!({
+            "issuer": "https://as.example.com",
+            "authorization_endpoint": "https://as.example.com/authorize",
+            "token_endpoint": "https://as.example.com/token",
+            "registration_endpoint": "https://as.example.com/register",
+        });
+        document[field] = value.into();
+        let found: AuthorizationServer = serde_json::from_value(document).unwrap();
+        let server = url("https://mcp.example.com");
+        check_metadata(&found, "https://as.example.com", &server).err().map(|error| error.to_string())
+    }
+
+    #[test]
+    fn metadata_with_an_unsafe_endpoint_or_another_issuer_is_refused() {
+        let check = |field: &str, value: &str, expected: Option<&str>| {
+            let found = refusal(field, value);
+            let is_expected = match (&found, expected) {
+                (Some(reason), Some(part)) => reason.contains(part),
+                (None, None) => true,
+                (Some(_), None) | (None, Some(_)) => false,
+            };
+            assert!(is_expected, "{field}: {value}: {found:?}");
+        };
+        let (plain, private) = (Some("does not use https"), Some("private address"));
+        for field in ["authorization_endpoint", "token_endpoint", "registration_endpoint"] {
+            check(field, "https://login.example.com/x", None);
+            check(field, "file:///..$(touch x)", plain);
+            check(field, "javascript:alert(1)", plain);
+            check(field, "http://as/", plain);
+            check(field, "http://127.0.0.1/", private);
+            check(field, "https://169.254.169.254/", private);
+            check(field, "https://[::1]/token", private);
+        }
+        check("issuer", "https://as.example.com/", None);
+        check("issuer", "https://evil.example.com", Some("different issuer"));
+        check("issuer", "https://as.example.com/tenant", Some("different issuer"));
+    }
+
+    /// This test needs no server, because the client checks the address before it connects.
+    #[tokio::test]
+    async fn metadata_is_not_fetched_from_private_addresses_or_without_tls() {
+        let server = url("https://mcp.example.com");
+        let check = async |address: &str, expected: &str| {
+            let found = first::<ResourceMetadata>(&Client::new(), &server, [url(address)]).await;
+            let reason = found.err().map(|error| error.to_string()).unwrap_or_default();
+            assert!(reason.contains(expected), "{address}: {reason}");
+        };
+        check("https://10.0.0.1/.well-known/oauth-protected-resource", "private address").await;
+        check("https://[fd00::1]/.well-known/oauth-protected-resource", "private address").await;
+        check("http://as.example.com/", "does not use https").await;
+        check("file:///etc/passwd", "does not use https").await;
     }
 }

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requested_scopes_include_earlier_ones_and_fall_back_to_the_resource() {
+    fn requested_scopes_include_earlier_scopes_and_default_to_those_of_the_mcp_server() {
         let list = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
         let check =
             |challenge: &str, before: &str, operator: &str, resource: &str, issuer, expected: &str| {

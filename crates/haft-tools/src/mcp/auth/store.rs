@@ -251,7 +251,8 @@ impl std::fmt::Debug for TokenFile {
 
 fn token(written: StoredToken) -> Option<OauthToken> {
     let dpop = match written.dpop_key {
-        // A token that is bound to a key is useless without this key.
+        // A token that is bound to a key is useless without this key, so an invalid key makes the whole stored token
+        // invalid.
         Some(key) => Some(DpopKey(Arc::new(SigningKey::of_stored(&key)?))),
         None => None,
     };

@@ -65,6 +65,7 @@ fn host(sampling: Option<SamplingPolicy>) -> Host {
         tools_changed: Arc::new(Notify::new()),
         news: tokio::sync::broadcast::Sender::new(1),
         watched: Arc::default(),
+        log_levels: Arc::default(),
         only_client: std::sync::OnceLock::new(),
         relayed: RelayedCapabilities::default(),
     }
@@ -136,7 +137,9 @@ async fn request_is_cancelled_only_after_a_timeout_without_progress() {
     let (result, ()) = tokio::join!(peer.request(ask), answer);
     assert!(matches!(result, Err(PeerError::Silent(_))));
     assert_eq!(begun.elapsed(), Duration::from_secs(34));
-    assert_eq!(*told.lock().unwrap(), vec![CallProgress::Message("1/3 m".into()); 3]);
+    let amount =
+        CallProgress::Amount(ProgressAmount { done: 1.0, total: Some(3.0), message: Some("m".into()) });
+    assert_eq!(*told.lock().unwrap(), vec![amount; 3]);
     assert!(
         transport.sent.lock().unwrap()[1]
             .contains(r#""method":"notifications/cancelled","params":{"requestId":1"#)
@@ -203,7 +206,7 @@ async fn reply_to(method: &str, table: &Arc<PendingRequests>, transport: &Record
 }
 
 #[tokio::test]
-async fn server_request_is_declined_unless_one_run_has_a_call_in_flight() {
+async fn server_request_is_declined_if_no_run_or_several_runs_have_calls_in_flight() {
     let settings = SamplingLimits {
         consent: SamplingConsent::Given,
         model: None,

@@ -200,7 +200,8 @@ pub(super) fn refusal(response: &Response) -> TransportFailure {
                 "the server redirects to `{target}` ({status}), and haft does not follow redirects; if this is the right server, set `url` to that address"
             ))
         }
-        // A gateway passed the request on and got no response, so the server may have performed it.
+        // A gateway in front of the server got no valid response from it, but the server may have performed the
+        // request.
         StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT => TransportFailure::Closed(format!(
             "a gateway in front of the server answered {status}; the server may still have performed the request"
         )),

@@ -308,7 +308,8 @@ impl HttpSessionState {
         if !self.inbox.waiting().contains(&id) {
             return Ok(());
         }
-        // The server accepted the request, so it may have performed the request, no matter which error followed.
+        // The server accepted the request and may have performed it. Therefore report an error of the stream as
+        // `Closed`, which tells the caller so.
         Err(match ended {
             Ok(()) => {
                 TransportFailure::Closed("the MCP server ended the stream before it sent its reply".into())
@@ -370,7 +371,8 @@ impl HttpSessionState {
             match self.resume(&events).await {
                 Ok(response) => {
                     let opened = Instant::now();
-                    // Reopen the stream whenever it ends, unless it always ends at once.
+                    // Ignore the result and reopen the stream. Count a stream that ended at once as a failure, so that
+                    // a server that always ends it causes no endless loop.
                     let _ = self.follow(response, &mut events, None).await;
                     failures = if opened.elapsed() < RESUME_WAIT { failures + 1 } else { 0 };
                 }

@@ -179,7 +179,8 @@ async fn follow(
         .await;
         match address.stream(Some(&last)).await {
             Ok(response) => stream.response = Some(response),
-            // Try again if the server is temporarily unavailable, but not if it refuses.
+            // The server may be unavailable only for a moment, so try again. After any other error, the server refuses
+            // the stream, so give up.
             Err(
                 TransportFailure::Broken(_) | TransportFailure::Closed(_) | TransportFailure::Unreached(_),
             ) => {}

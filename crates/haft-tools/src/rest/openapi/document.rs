@@ -54,7 +54,7 @@ fn json(bytes: &[u8], values_left: &Cell<usize>) -> Result<Value, DocumentError>
         PruningDeserializer { context: ObjectKeyKind::Keywords, values_left }.deserialize(&mut deserializer);
     parsed.and_then(|value| deserializer.end().map(|()| value)).or_else(|error| {
         let no_json = || DocumentError(format!("the OpenAPI document is not valid JSON: {error}"));
-        // The document has too many values. Parsed as YAML, it would exceed the limit again.
+        // The document has too many values. Do not try YAML, because the document would exceed the limit again.
         if values_left.replace(before) == 0 {
             return Err(no_json());
         }

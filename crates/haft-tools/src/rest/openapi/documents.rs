@@ -1,7 +1,5 @@
 //! An OpenAPI document, which may consist of several files, and the references between them.
 
-use std::fmt;
-
 use serde_json::Value;
 use url::Url;
 
@@ -27,14 +25,9 @@ pub(super) struct Node<'a> {
 }
 
 /// A `$ref` in an OpenAPI document that has no target.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the reference `{0}` has no target")]
 pub(super) struct BadReference(String);
-
-impl fmt::Display for BadReference {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the reference `{}` has no target", self.0)
-    }
-}
 
 /// The maximum length of a reference that is followed, in bytes.
 const REFERENCE_BYTES_MAX: usize = 2_000;

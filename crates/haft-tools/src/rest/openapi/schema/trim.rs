@@ -19,7 +19,8 @@ pub(super) fn trimmed(schema: Value, nodes_max: usize) -> Value {
     }
     let mut cut = TRIED.iter().map(|levels| self::cut(&schema, *levels));
     let fits = cut.find(|cut| count(cut) <= nodes_max);
-    // The limit may be exceeded by this factor, because the model needs the field names.
+    // If no cut fits, keep the fields of the root if they exceed the limit by at most this factor: the model needs
+    // the names of the fields.
     fits.or_else(|| Some(self::cut(&schema, 1)).filter(|cut| count(cut) <= FIELDS_FACTOR * nodes_max))
         .unwrap_or_else(|| self::cut(&schema, 0))
 }
@@ -85,7 +86,8 @@ fn cut(schema: &Value, levels: usize) -> Value {
         let written = match (Nesting::of(key), value) {
             (Nesting::None, value) => value.clone(),
             _ if levels == 0 || matches!(key.as_str(), "not" | "if" | "then" | "else") => continue,
-            // In the shortened schema, several alternatives of `oneOf` may match.
+            // Replace `oneOf` by `anyOf`: after the cut, a valid value may match several alternatives, and `oneOf`
+            // would reject it.
             (Nesting::List, Value::Array(items)) => {
                 let items = items.iter().map(|item| cut(item, levels - 1)).collect();
                 let key = if key == "oneOf" { "anyOf" } else { key };
