@@ -134,7 +134,7 @@ fn planned_reply(format: ApiFormat, reply: &ScriptedReply) -> PlannedResponse {
             (format.stream_type(), comments.into_iter().chain(wire.stream(reply)).collect())
         }
     };
-    // Replace the body by the provider's error, because a whole response has no error event.
+    // In a whole response, the provider's error replaces the body, because only a stream can contain an error event.
     let error = |failure: &ErrorResponse| match reply.asked.delivery {
         ResponseDelivery::Whole => vec![wire.error(failure).to_string()],
         ResponseDelivery::Streamed => wire.error_event(reply, failure),

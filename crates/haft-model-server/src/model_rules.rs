@@ -6,7 +6,7 @@ use serde_json::Value;
 use crate::schema_check::{self, SchemaUse};
 use crate::wire::{ApiFormat, ApiRequest};
 
-/// The requests to an OpenAI or xAI model that may set a temperature.
+/// Selects which requests to an OpenAI or xAI model may set a temperature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TemperatureRule {
     Always,
@@ -17,7 +17,8 @@ enum TemperatureRule {
     OffOrUnset,
 }
 
-/// OpenAI and xAI models, by name prefix; the first match is used. The lists are the accepted effort levels.
+/// OpenAI and xAI models, by name prefix; the first match is used. Each list contains the effort levels that the models
+/// accept.
 const OPENAI: [(&str, &[&str], TemperatureRule); 30] = [
     ("gpt-5-chat", &[], TemperatureRule::Always),
     ("gpt-5.1-chat", &["medium"], TemperatureRule::Never),

@@ -154,26 +154,26 @@ impl FittedRequest {
             }
         };
         let sampling = &mut self.request.sampling;
-        let given = [
+        let requested = [
             (RequestFeature::Temperature, sampling.temperature.take().is_some()),
             (RequestFeature::TopP, sampling.top_p.take().is_some()),
             (RequestFeature::TopK, sampling.top_k.take().is_some()),
             (RequestFeature::PresencePenalty, sampling.presence_penalty.take().is_some()),
             (RequestFeature::FrequencyPenalty, sampling.frequency_penalty.take().is_some()),
         ];
-        for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
+        for (feature, _) in requested.into_iter().filter(|(_, is_set)| *is_set) {
             self.note(feature, why);
         }
     }
 
     fn drop_stop_and_penalties(&mut self) {
         let sampling = &mut self.request.sampling;
-        let given = [
+        let requested = [
             (RequestFeature::PresencePenalty, sampling.presence_penalty.take().is_some()),
             (RequestFeature::FrequencyPenalty, sampling.frequency_penalty.take().is_some()),
             (RequestFeature::StopSequences, !std::mem::take(&mut sampling.stop).is_empty()),
         ];
-        for (feature, _) in given.into_iter().filter(|(_, given)| *given) {
+        for (feature, _) in requested.into_iter().filter(|(_, is_set)| *is_set) {
             self.note(feature, "this model does not accept this setting, so haft does not send it");
         }
     }
@@ -253,7 +253,7 @@ impl FittedRequest {
 fn has_image(message: &Message) -> bool {
     message.parts.iter().any(|part| match &part.body {
         PartBody::Image(_) => true,
-        PartBody::Reply(reply) => reply.content.iter().any(is_image),
+        PartBody::Reply(reply) => reply.content.iter().any(|content| content.as_image().is_some()),
         PartBody::Text { .. }
         | PartBody::Refusal(_)
         | PartBody::Audio(_)
@@ -262,10 +262,6 @@ fn has_image(message: &Message) -> bool {
         | PartBody::Call(_)
         | PartBody::Opaque => false,
     })
-}
-
-fn is_image(content: &OutputContent) -> bool {
-    matches!(content, OutputContent::Image { .. })
 }
 
 /// Returns the message with a description in place of each image.
@@ -278,7 +274,7 @@ fn without_images(message: &Message) -> Message {
                 part.body = PartBody::Text { text, annotations: Vec::new() };
             }
             PartBody::Reply(reply) => {
-                for content in reply.content.iter_mut().filter(|content| is_image(content)) {
+                for content in reply.content.iter_mut().filter(|content| content.as_image().is_some()) {
                     *content = OutputContent::Text(unseen(&content.as_text()));
                 }
             }

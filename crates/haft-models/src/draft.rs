@@ -139,9 +139,10 @@ impl ReplyDraft {
             self.skip_calls(1);
             return LEFT_OUT;
         }
-        let given = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
-        let is_given = given.is_some();
-        let id = given.unwrap_or_else(|| call_id::generate_call_id(self.decode_context.turn, self.calls));
+        let provider_id = id.filter(|id| !id.is_empty() && !self.call_ids.contains(*id)).map(str::to_owned);
+        let is_given = provider_id.is_some();
+        let id =
+            provider_id.unwrap_or_else(|| call_id::generate_call_id(self.decode_context.turn, self.calls));
         self.calls += 1;
         self.call_ids.insert(id.clone());
         let index = self.open(PartStart::Call { id: CallId(id.clone()), name: name.to_owned() }, mark);

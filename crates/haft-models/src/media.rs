@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use haft_core::conversation::{Media, MediaSource, ToolReply};
-use haft_core::output::{OutputContent, ToolOutput};
+use haft_core::output::ToolOutput;
 
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
@@ -48,20 +48,14 @@ pub(crate) fn reply_text(reply: &ToolReply) -> String {
 
 /// Returns the text of a tool result without its images, which the format sends separately.
 pub(crate) fn text_beside_images(reply: &ToolReply) -> String {
-    let content = reply.content.iter().filter(|piece| !matches!(piece, OutputContent::Image { .. }));
+    let content = reply.content.iter().filter(|piece| piece.as_image().is_none());
     ToolOutput { content: content.cloned().collect(), ..ToolOutput::default() }.as_text()
 }
 
 /// Returns the images in a tool result.
 pub(crate) fn images(reply: &ToolReply) -> impl Iterator<Item = (&str, &[u8])> {
-    reply.content.iter().filter_map(|piece| match piece {
-        OutputContent::Image { media_type, bytes } => Some((media_type.as_str(), &**bytes)),
-        OutputContent::Text(_)
-        | OutputContent::Audio { .. }
-        | OutputContent::Link(_)
-        | OutputContent::Resource { .. }
-        | OutputContent::Binary { .. }
-        | OutputContent::FoundTools(_)
-        | OutputContent::Stored(_) => None,
-    })
+    reply
+        .content
+        .iter()
+        .filter_map(|piece| piece.as_image().map(|(media_type, bytes)| (media_type, &**bytes)))
 }

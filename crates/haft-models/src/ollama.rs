@@ -7,7 +7,7 @@ mod stream;
 
 use haft_core::conversation::ModelApiFormat;
 
-use crate::framing::Framing;
+use crate::framing;
 use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
@@ -20,7 +20,7 @@ pub const OLLAMA: Codec = Codec {
     encode: request::encode,
     decode: response::decode,
     stream_decoder: |decode_context| {
-        Box::new(FramedDecoder::new(Framing::lines(), stream::OllamaStreamReader::new(decode_context)))
+        Box::new(FramedDecoder::new(framing::lines(), stream::OllamaStreamReader::new(decode_context)))
     },
 };
 

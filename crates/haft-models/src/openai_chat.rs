@@ -11,7 +11,7 @@ use haft_core::model_event::ModelEvent;
 use haft_core::model_request::ModelRequest;
 
 use crate::encode_memo::EncodeMemo;
-use crate::framing::Framing;
+use crate::framing;
 use crate::stream::FramedDecoder;
 use crate::unsupported_features::UnsupportedFeature;
 use crate::wire::{DecodeContext, EncodedRequest, StreamDecoder, WireFormat};
@@ -51,6 +51,6 @@ impl WireFormat for OpenaiChat {
     }
 
     fn stream_decoder(&self, decode_context: &DecodeContext) -> Box<dyn StreamDecoder> {
-        Box::new(FramedDecoder::new(Framing::sse(), stream::ChatStreamReader::new(decode_context)))
+        Box::new(FramedDecoder::new(framing::sse(), stream::ChatStreamReader::new(decode_context)))
     }
 }

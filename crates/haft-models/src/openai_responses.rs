@@ -6,7 +6,7 @@ mod stream;
 
 use haft_core::conversation::ModelApiFormat;
 
-use crate::framing::Framing;
+use crate::framing;
 use crate::stream::FramedDecoder;
 use crate::unsupported_features::{RequestFeature, UnsupportedFeature};
 use crate::wire::Codec;
@@ -18,7 +18,7 @@ pub const OPENAI_RESPONSES: Codec = Codec {
     encode: request::encode,
     decode: response::decode,
     stream_decoder: |decode_context| {
-        Box::new(FramedDecoder::new(Framing::sse(), stream::ResponsesStreamReader::new(decode_context)))
+        Box::new(FramedDecoder::new(framing::sse(), stream::ResponsesStreamReader::new(decode_context)))
     },
 };
 

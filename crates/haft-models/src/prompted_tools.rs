@@ -164,19 +164,9 @@ fn plain_parts(part: &MessagePart) -> Vec<MessagePart> {
 
 /// Returns an image in a tool result as a user image.
 fn shown(piece: &OutputContent) -> Option<MessagePart> {
-    match piece {
-        OutputContent::Image { media_type, bytes } => {
-            let source = MediaSource::Bytes(bytes.clone());
-            Some(MessagePart::new(PartBody::Image(Media { media_type: media_type.clone(), source })))
-        }
-        OutputContent::Text(_)
-        | OutputContent::Audio { .. }
-        | OutputContent::Link(_)
-        | OutputContent::Resource { .. }
-        | OutputContent::Binary { .. }
-        | OutputContent::FoundTools(_)
-        | OutputContent::Stored(_) => None,
-    }
+    let (media_type, bytes) = piece.as_image()?;
+    let source = MediaSource::Bytes(Arc::clone(bytes));
+    Some(MessagePart::new(PartBody::Image(Media { media_type: media_type.to_owned(), source })))
 }
 
 #[cfg(test)]

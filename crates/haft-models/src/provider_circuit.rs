@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn one_request_tries_a_skipped_provider_after_the_pause() {
+    fn skipped_provider_gets_one_trial_request_after_the_pause() {
         let start = Instant::now();
         let (soon, later) = (start + SKIP_TIME / 2, start + SKIP_TIME);
         let (open, trial) =

@@ -230,16 +230,16 @@ impl ProviderRow {
     /// Returns the endpoint with its key, from the operator's settings and the environment.
     pub fn endpoint(
         &self,
-        wishes: ProviderOverrides,
+        overrides: ProviderOverrides,
         variables: EnvironmentLookup<'_>,
     ) -> Result<Endpoint, SetupError> {
         let set = |name: &str| variables(name).filter(|value| !value.trim().is_empty());
-        let base = self.address(wishes.base_url, variables);
+        let base = self.address(overrides.base_url, variables);
         let variable = self.base_variables.first().map(|variable| variable.name);
         let base = base.ok_or(SetupError::NoAddress { provider: self.name, variable })?;
         let from_environment = || self.key_variables.iter().find_map(|name| set(name));
-        let key = wishes.key.or_else(|| from_environment().map(|key| key.trim().to_owned().into()));
-        let headers = wishes.headers;
+        let key = overrides.key.or_else(|| from_environment().map(|key| key.trim().to_owned().into()));
+        let headers = overrides.headers;
         let is_key = |name: &str| match self.key {
             KeyHeader::Header(usual) if name.eq_ignore_ascii_case(usual) => true,
             KeyHeader::Header(_) | KeyHeader::Bearer | KeyHeader::BearerIfAny => {
@@ -257,8 +257,8 @@ impl ProviderRow {
                 return Err(SetupError::NoKey { provider: self.name, variables: self.key_variables });
             }
         };
-        let endpoint = Endpoint::new(self.wire(wishes.format.unwrap_or(self.format)), &base, auth)?;
-        let endpoint = endpoint.extra_body(wishes.extra_body)?;
+        let endpoint = Endpoint::new(self.wire(overrides.format.unwrap_or(self.format)), &base, auth)?;
+        let endpoint = endpoint.extra_body(overrides.extra_body)?;
         Ok(headers.iter().try_fold(endpoint, |endpoint, (name, value)| endpoint.header(name, value))?)
     }
 
@@ -340,13 +340,13 @@ mod tests {
 
     fn endpoint(
         name: &str,
-        wishes: ProviderOverrides,
+        overrides: ProviderOverrides,
         variables: &[(&str, &str)],
     ) -> Result<Endpoint, SetupError> {
         let lookup = |wanted: &str| {
             variables.iter().find(|(name, _)| *name == wanted).map(|(_, value)| (*value).to_owned())
         };
-        ProviderRow::named(name).unwrap().endpoint(wishes, &lookup)
+        ProviderRow::named(name).unwrap().endpoint(overrides, &lookup)
     }
 
     fn goes_to(name: &str, variables: &[(&str, &str)]) -> String {
@@ -396,8 +396,8 @@ mod tests {
         let own = [("AZURE_OPENAI_API_KEY", "k"), ("AZURE_OPENAI_ENDPOINT", "https://r.openai.azure.com/")];
         assert_eq!(goes_to("azure", &own), "https://r.openai.azure.com/openai/v1/x");
         let base = "https://r.openai.azure.com/openai/deployments/d?api-version=2024-10-21";
-        let wishes = ProviderOverrides { base_url: Some(base.into()), ..ProviderOverrides::default() };
-        let endpoint = endpoint("azure", wishes, &[("AZURE_OPENAI_API_KEY", "k")]).unwrap();
+        let overrides = ProviderOverrides { base_url: Some(base.into()), ..ProviderOverrides::default() };
+        let endpoint = endpoint("azure", overrides, &[("AZURE_OPENAI_API_KEY", "k")]).unwrap();
         let expected =
             "https://r.openai.azure.com/openai/deployments/d/chat/completions?api-version=2024-10-21";
         assert_eq!(endpoint.get("chat/completions").url().as_str(), expected);

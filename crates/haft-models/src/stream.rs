@@ -1,11 +1,12 @@
 //! The common part of all stream decoders: splits bytes into frames, decodes the frames, and emits the events of valid
 //! frames even if a later frame is malformed.
 
+use haft_core::framing::{FrameTooLarge, Framing};
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
 
+use crate::bounded_json;
 use crate::draft::ReplyDraft;
-use crate::framing::Framing;
 use crate::wire::StreamDecoder;
 
 /// Decodes the frames of one format.
@@ -45,17 +46,21 @@ impl<R: FrameReader> FramedDecoder<R> {
 
 impl<R: FrameReader> StreamDecoder for FramedDecoder<R> {
     fn push(&mut self, bytes: &[u8], events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
-        let read = self.frames.push(bytes).and_then(|frames| self.read(frames));
+        let read = self.frames.push(bytes).map_err(too_large).and_then(|frames| self.read(frames));
         events.append(&mut self.reader.draft().take());
         read
     }
 
     fn finish(&mut self, events: &mut Vec<ModelEvent>) -> Result<(), ModelError> {
-        let read = self.frames.finish().and_then(|frame| self.read(frame));
+        let read = self.frames.finish().map_err(too_large).and_then(|frame| self.read(frame));
         if read.is_ok() {
             self.reader.end();
         }
         events.append(&mut self.reader.draft().take());
         read
     }
+}
+
+fn too_large(_: FrameTooLarge) -> ModelError {
+    bounded_json::too_large()
 }

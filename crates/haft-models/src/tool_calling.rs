@@ -28,17 +28,23 @@ pub type ToolCallingCallback = Box<dyn Fn(&str) + Send + Sync>;
 /// are tried first; if its provider rejects them, this request and all later ones describe the tools in the prompt.
 pub struct ToolCallingProvider {
     inner: Box<dyn ModelProvider>,
-    said: HashMap<String, ToolCalling>,
+    configured: HashMap<String, ToolCalling>,
     found: Mutex<HashMap<String, ToolCalling>>,
     learned: Option<ToolCallingCallback>,
     plain: ConversationCache<PromptedConversation>,
 }
 
 impl ToolCallingProvider {
-    /// Wraps a provider. `said` contains the operator's setting for each model. It takes precedence over what haft
+    /// Wraps a provider. `configured` contains the operator's setting for each model. It takes precedence over what haft
     /// learns from errors of the provider.
-    pub fn new(inner: Box<dyn ModelProvider>, said: HashMap<String, ToolCalling>) -> Self {
-        Self { inner, said, found: Mutex::default(), learned: None, plain: ConversationCache::default() }
+    pub fn new(inner: Box<dyn ModelProvider>, configured: HashMap<String, ToolCalling>) -> Self {
+        Self {
+            inner,
+            configured,
+            found: Mutex::default(),
+            learned: None,
+            plain: ConversationCache::default(),
+        }
     }
 
     /// Sets the models that are known to need their tools in the prompt. Calls `learned` for each further model whose
@@ -55,7 +61,7 @@ impl ToolCallingProvider {
 
     fn known(&self, model: &str) -> Option<ToolCalling> {
         let found = || self.found.lock().unwrap_or_else(PoisonError::into_inner).get(model).copied();
-        self.said.get(model).copied().or_else(found)
+        self.configured.get(model).copied().or_else(found)
     }
 
     fn remember(&self, model: &str) {
@@ -155,7 +161,7 @@ impl fmt::Debug for ToolCallingProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ToolCallingProvider")
             .field("inner", &self.inner.name())
-            .field("said", &self.said)
+            .field("configured", &self.configured)
             .finish_non_exhaustive()
     }
 }

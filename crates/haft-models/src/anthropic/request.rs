@@ -352,18 +352,12 @@ fn write_references(content: &mut ArrayWriter<'_>, found: &FoundTools) {
 
 fn write_reply_pieces(content: &mut ArrayWriter<'_>, reply: &ToolReply) {
     for piece in &reply.content {
-        match piece {
-            OutputContent::Image { media_type, bytes } => content.object(|block| {
+        match piece.as_image() {
+            Some((media_type, bytes)) => content.object(|block| {
                 block.put("type", "image");
                 block.object("source", |source| write_base64(source, media_type, bytes));
             }),
-            OutputContent::Text(_)
-            | OutputContent::Audio { .. }
-            | OutputContent::Link(_)
-            | OutputContent::Resource { .. }
-            | OutputContent::Binary { .. }
-            | OutputContent::FoundTools(_)
-            | OutputContent::Stored(_) => write_reply_text(content, &piece.as_text()),
+            None => write_reply_text(content, &piece.as_text()),
         }
     }
 }

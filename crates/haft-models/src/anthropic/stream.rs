@@ -33,7 +33,7 @@ struct OpenBlock {
 }
 
 impl OpenBlock {
-    /// Returns the state of a call that the reply leaves out.
+    /// Returns the state of a block whose call the reply skips. The draft drops all content for this block.
     fn skipped() -> Self {
         Self { part: LEFT_OUT, signature: String::new(), input: None, unknown: None }
     }

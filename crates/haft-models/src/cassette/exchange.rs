@@ -11,7 +11,7 @@ use super::recording::RecordingLine;
 use super::reply_event::{ReplayEvent, StoredMoment};
 use super::{Recording, RecordingError};
 
-/// One model request and its reply, borrowed, in the form in which they are written to a line of the recording.
+/// One line of a recording, in the form for writing: a model request and its reply.
 #[derive(Debug, Serialize)]
 pub(super) struct ExchangeLine<'a> {
     pub(super) exchange: u64,
@@ -36,8 +36,8 @@ pub(super) struct EarlierExchange {
     pub(super) messages: usize,
 }
 
-/// An exchange in the form that is deserialized. The fields for matching are parsed at once; request and reply are
-/// parsed only when needed.
+/// One line of a recording, in the form for reading. The fields for matching are already parsed. The request and the
+/// reply are parsed only when a caller needs them.
 #[derive(Debug)]
 pub(super) struct RecordedExchange {
     pub(super) line: usize,

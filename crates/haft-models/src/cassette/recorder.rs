@@ -89,8 +89,8 @@ enum ReplyHasEnded {
     Yes,
 }
 
-/// A reply in progress. `replies` must be the first field: fields drop in order, and dropping the reply reports the
-/// cancelled attempt, which `entry` must record before it is written.
+/// A reply in progress. `replies` must be the first field, because fields drop in order. Dropping `replies` reports the
+/// cancelled attempt, and dropping `entry` then writes the exchange with this attempt.
 struct ReplyInProgress<'a, P: ModelProvider> {
     replies: ReplyStream<'a>,
     entry: ExchangeInProgress<'a, P>,

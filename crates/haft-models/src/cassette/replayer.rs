@@ -133,7 +133,10 @@ impl Replayer {
             // The digest was computed before redaction, so the stored request differs from the original only in the
             // redacted secret.
             "" => {
-                format!("no recorded request matches; line {line} differs only in a secret that was redacted")
+                format!(
+                    "no recorded request matches; the request on line {line} of the recording differs only in a secret \
+                     that was redacted"
+                )
             }
             differences => {
                 format!(

@@ -19,8 +19,9 @@ pub(super) const SERVER: &str = "haft";
 /// The id of haft's only hook.
 const PERMISSION_HOOK: &str = "permission";
 
-/// The tools that the hook reports. Claude Code would delay the calls of haft's tools for an answer of the hook, so that
-/// they arrive after the end of their message, and haft could not make the calls of one message together.
+/// The tools for which Claude Code runs the hook: all tools except haft's. If the hook also ran for haft's tools,
+/// Claude Code would delay each call until haft has answered the hook. The calls would then arrive after the end of
+/// their message, and haft could not make the calls of one message together.
 const HOOKED_TOOLS: &str = "^(?!mcp__haft__)";
 
 /// The tools that Claude Code has renamed: the name in its requests, and the earlier name, which `allowedTools` may
@@ -107,7 +108,8 @@ pub(super) fn request(line: &Value, tools: &[ModelTool], own_tools: &[String]) -
     Some(match asked["subtype"].as_str() {
         Some("mcp_message") => mcp_request(id, &asked["message"], tools),
         Some("can_use_tool") => ControlRequest::Call(CommandCall {
-            // The hook of the same tool use already has the id of the tool use.
+            // Use the id of the request, because the hook's call for the same tool use already has the id of the tool
+            // use.
             id: CallId(id.clone()),
             name: permission_name(asked["tool_name"].as_str(), own_tools),
             arguments: object(&asked["input"]),
@@ -285,17 +287,11 @@ fn message(reply: &ToolReply, note: &str) -> String {
 }
 
 fn mcp_content(content: &OutputContent) -> Value {
-    match content {
-        OutputContent::Image { media_type, bytes } => {
+    match content.as_image() {
+        Some((media_type, bytes)) => {
             json!({"type": "image", "mimeType": media_type, "data": media::base64(bytes)})
         }
-        OutputContent::Text(_)
-        | OutputContent::Audio { .. }
-        | OutputContent::Link(_)
-        | OutputContent::Resource { .. }
-        | OutputContent::Binary { .. }
-        | OutputContent::FoundTools(_)
-        | OutputContent::Stored(_) => json!({"type": "text", "text": content.as_text()}),
+        None => json!({"type": "text", "text": content.as_text()}),
     }
 }
 
@@ -441,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn hook_leaves_the_tools_of_haft_to_the_run() {
+    fn hook_makes_no_decision_about_tools_of_haft() {
         for tool in ["mcp__haft__bash", "StructuredOutput"] {
             let Some(ControlRequest::Answered(line)) = request(&hook(tool), &[], &[]) else {
                 panic!("{tool}")
@@ -454,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn permission_has_the_tool_name_that_the_operator_enabled() {
+    fn permission_request_uses_the_tool_name_that_the_operator_enabled() {
         let check = |tool: &str, own: &[&str], expected: &str| {
             let own: Vec<String> = own.iter().map(|name| (*name).to_owned()).collect();
             let Some(ControlRequest::Call(call)) = request(&hook(tool), &[], &own) else { panic!("{tool}") };
@@ -468,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn prompt_repeats_the_hook_only_for_the_same_tool_use_and_arguments() {
+    fn permission_prompt_repeats_a_hook_call_only_if_tool_use_and_arguments_are_equal() {
         let hooked = call(&hook("Read"));
         let check = |tool_use: Value, input: Value, expected: bool| {
             let asked = json!({"subtype": "can_use_tool", "tool_name": "Read", "input": input,

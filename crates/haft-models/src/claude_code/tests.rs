@@ -255,7 +255,7 @@ async fn call_after_the_end_of_its_message_joins_the_other_calls() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_is_made_alone_if_the_other_one_does_not_arrive() {
+async fn call_is_made_alone_if_the_other_call_of_its_message_does_not_arrive() {
     let began = tokio::time::Instant::now();
     let run = Box::leak(format!("{TWO_TOOL_USES}…").into_boxed_str());
     assert_eq!(call_ids(&ClaudeTestBench::new(&[run])).await, ["c1"]);

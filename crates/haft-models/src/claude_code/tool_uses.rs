@@ -48,8 +48,8 @@ impl PendingToolUses {
         self.0.retain(|tool_use| !is_call(tool_use, calls));
     }
 
-    /// Returns true if Claude Code will soon send another call: it starts a tool together with one of these calls, and
-    /// the call of this tool has not arrived.
+    /// Returns true if Claude Code will soon send another call: one of these calls belongs to a group of tool uses that
+    /// start at the same time, and the call of another tool use in this group has not arrived.
     pub(super) fn expect_more_than(&self, calls: &[CommandCall]) -> bool {
         self.0
             .split(|tool_use| !tool_use.is_parallel)
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_and_handled_tool_uses_are_not_expected() {
+    fn no_call_is_expected_for_a_refused_or_handled_tool_use() {
         let mut tools = pending(&[("1", "Read"), ("2", "Read"), ("3", "Read")]);
         let first = [call("1")];
         tools.remove_results(&json!({"content": [{"type": "tool_result", "tool_use_id": "2"}]}));

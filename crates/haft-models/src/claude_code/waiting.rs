@@ -100,7 +100,8 @@ impl WaitingSlot {
 /// failed. No later request can send the results, because it would have to contain this message.
 async fn until_run_is_gone(last: Weak<Message>) {
     loop {
-        // The request that ended with the calls holds the message too, and ends soon.
+        // Sleep before the first check: the request that ended with the calls still holds the message too, and drops it
+        // soon.
         sleep(RUN_CHECK_INTERVAL).await;
         if last.strong_count() <= 1 {
             return;

@@ -79,7 +79,7 @@ impl ChatStreamCalls {
         } else {
             let name = function.and_then(|function| function.name.as_deref()).unwrap_or_default();
             if !draft.has_room_for_calls() {
-                // Only the first fragment of a call has its name. Later ones belong to a call that was already skipped.
+                // Count each skipped call once: only its first fragment contains a name.
                 draft.skip_calls(usize::from(!name.is_empty()));
                 return Ok(());
             }

@@ -425,20 +425,11 @@ fn write_reply_pieces(output: &mut ArrayWriter<'_>, reply: &ToolReply) {
         write_text(output, "Error:");
     }
     for piece in &reply.content {
-        match piece {
-            OutputContent::Image { media_type, bytes } => {
-                write_image(output, &media::data_url(media_type, bytes));
-            }
-            OutputContent::Text(_)
-            | OutputContent::Audio { .. }
-            | OutputContent::Link(_)
-            | OutputContent::Resource { .. }
-            | OutputContent::Binary { .. }
-            | OutputContent::FoundTools(_)
-            | OutputContent::Stored(_) => {
-                let alone = ToolOutput { content: vec![piece.clone()], ..ToolOutput::default() };
-                write_text(output, &alone.as_text());
-            }
+        if let Some((media_type, bytes)) = piece.as_image() {
+            write_image(output, &media::data_url(media_type, bytes));
+        } else {
+            let alone = ToolOutput { content: vec![piece.clone()], ..ToolOutput::default() };
+            write_text(output, &alone.as_text());
         }
     }
 }

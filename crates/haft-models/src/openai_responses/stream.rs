@@ -123,7 +123,8 @@ impl ResponsesStreamReader {
         let mark = self.draft.mark(item.id.as_deref(), item.namespace.as_deref());
         let (part, kind) = match item.kind.as_deref() {
             Some("function_call") if !self.draft.has_room_for_calls() => {
-                // Count the call only once: the event that finishes the item reaches this point too.
+                // `insert` returns true only once for each item. This matters because the event that finishes the item
+                // reaches this point too, and must not count the call again.
                 self.draft.skip_calls(usize::from(self.skipped.insert(event.output_index)));
                 return Ok(());
             }

@@ -330,7 +330,7 @@ impl<'a> SchemaWalk<'a> {
     fn any_of(&mut self, translated: &mut TranslatedSchema, keyword: &str, value: &'a Value) {
         let branches = self.branches(value);
         let flagged = value.as_array().is_some_and(|all| all.len() > branches.len());
-        // A choice with a single branch becomes part of the enclosing schema later.
+        // Skip a choice with a single branch here, because that branch is merged into the enclosing schema later.
         if branches.len() < 2 {
             if flagged {
                 translated.null(Some(NullConstraint::Allowed));

@@ -24,7 +24,7 @@ fn sent(format: ModelApiFormat, body: &Value) -> Value {
         ModelApiFormat::Gemini => {
             let mut content = body["candidates"][0]["content"].clone();
             let parts = content["parts"].as_array_mut().unwrap();
-            // Thoughts without a signature are for display only.
+            // Thoughts without a signature are for display only, so haft does not send them back.
             parts.retain(|part| part.get("thought").is_none());
             let unsigned = parts.iter().all(|part| part.get("thoughtSignature").is_none());
             for part in parts.iter_mut().filter(|part| part.get("functionCall").is_some() && unsigned) {

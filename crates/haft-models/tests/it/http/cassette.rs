@@ -232,5 +232,8 @@ async fn api_key_in_the_conversation_is_not_recorded() {
     assert_eq!(reply.text(), "you said [redacted], did you not?");
     let missed =
         whole(&reel.replayer(MatchRule::Digest), asking("my key is [redacted]"), &cx).await.unwrap_err();
-    assert!(missed.message.ends_with("line 2 differs only in a secret that was redacted"), "{missed}");
+    assert!(
+        missed.message.ends_with("line 2 of the recording differs only in a secret that was redacted"),
+        "{missed}"
+    );
 }
