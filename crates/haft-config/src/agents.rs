@@ -1,9 +1,10 @@
-//! Agents: Markdown files with YAML front matter, read, checked and resolved.
+//! Reads, checks and resolves agent files: Markdown files with YAML front matter.
 //!
-//! Start with [`AgentDefinition::read`]. `front_matter` splits a file, `written` reads its keys, `resolved` checks them
-//! and fills in defaults, and `body` expands the variables and includes of its text. None of these opens a file: the
-//! caller passes in the functions that read files and variables, as `loader` does. `foreign` translates the files of
-//! other programs first. [`cycle`] checks many agents together.
+//! Start with [`AgentDefinition::read`]. `front_matter` splits an agent file into keys and text. `written` reads the
+//! keys, `resolved` checks them and fills in defaults, and `body` expands the variables and includes in the text. None
+//! of these modules opens a file: the caller, such as `loader`, passes in the functions that read files and variables.
+//! If an agent file belongs to another program, `foreign` translates it first. [`cycle`] finds agents that would call
+//! each other forever.
 
 mod body;
 pub mod cycle;

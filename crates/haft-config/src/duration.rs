@@ -34,9 +34,38 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// Units that every person reads the same way, from long to short, in milliseconds.
+const UNITS: [(u64, &str); 4] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s")];
+
+/// Writes a duration in the notation that [`parse`] reads, in the longest unit that expresses it exactly.
+pub fn notation(millis: u64) -> String {
+    let exact = UNITS.into_iter().find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit));
+    exact.map_or_else(|| format!("{millis}ms"), |(unit, name)| format!("{}{name}", millis / unit))
+}
+
+/// Returns true for a number without a unit, which means milliseconds in a file.
+pub(super) fn has_no_unit(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn duration_notation_is_exact_and_can_be_read_again() {
+        for (millis, expected) in [
+            (300_000, "5m"),
+            (90_000, "90s"),
+            (1500, "1500ms"),
+            (5_400_000, "90m"),
+            (30 * 86_400_000, "30d"),
+            (1, "1ms"),
+        ] {
+            assert_eq!(notation(millis), expected);
+            assert_eq!(parse(expected), Ok(Duration::from_millis(millis)), "{expected}");
+        }
+    }
 
     #[test]
     fn duration_strings_parse_and_invalid_ones_are_rejected() {

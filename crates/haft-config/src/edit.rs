@@ -107,12 +107,31 @@ fn top(path: &Path, text: &str) -> Result<(CstRootNode, CstObject), EditError> {
     Ok((root, top))
 }
 
-pub(super) fn put_into(
+/// Sets members of an entry. Keeps the other members of an existing entry, because the user may have added them.
+pub(super) fn merged_into(
     path: &Path,
     text: &str,
     entry: ConfigEntry<'_>,
-    value: &Value,
+    members: &[(&str, Value)],
 ) -> Result<String, EditError> {
+    let (root, top) = top(path, text)?;
+    let object = section(path, &top, entry.section)?;
+    let target = object.object_value_or_create(entry.name).ok_or_else(|| {
+        let name = format!("{}.{}", entry.section, entry.name);
+        EditError::Unreadable(path.to_owned(), format!("the value of the key `{name}` is not an object"))
+    })?;
+    for (key, value) in members {
+        match target.get(key) {
+            Some(there) => there.set_value(written(value)),
+            None => {
+                target.append(key, written(value));
+            }
+        }
+    }
+    Ok(root.to_string())
+}
+
+fn put_into(path: &Path, text: &str, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {
     let (root, top) = top(path, text)?;
     let object = section(path, &top, entry.section)?;
     match object.get(entry.name) {

@@ -53,9 +53,14 @@ impl ForeignFile {
         &self.path
     }
 
-    /// Returns the file's text with an entry of a JSON section added or replaced.
-    pub fn with_json_entry(&self, entry: ConfigEntry<'_>, value: &Value) -> Result<String, EditError> {
-        edit::put_into(&self.path, self.text.as_deref().unwrap_or("{}\n"), entry, value)
+    /// Returns the file's text with these members of an entry in a JSON section, which is added if the file has none.
+    /// Other members of the entry are kept.
+    pub fn with_json_entry(
+        &self,
+        entry: ConfigEntry<'_>,
+        members: &[(&str, Value)],
+    ) -> Result<String, EditError> {
+        edit::merged_into(&self.path, self.text.as_deref().unwrap_or("{}\n"), entry, members)
     }
 
     /// Returns the file's text without an entry of a JSON section.
@@ -151,7 +156,7 @@ mod tests {
         let before = "{\n  // mine\n  \"mcpServers\": {\n    \"a\": { \"command\": \"x\" }\n  }\n}\n";
         fs::write(&path, before).unwrap();
         let file = ForeignFile::read(&path).unwrap();
-        let changed = file.with_json_entry(JSON, &json!({ "command": "haft" })).unwrap();
+        let changed = file.with_json_entry(JSON, &[("command", json!("haft"))]).unwrap();
         let backup = file.replace(&changed).unwrap().unwrap();
         assert_eq!(backup.state, BackupState::New);
         assert_eq!(fs::read_to_string(&backup.path).unwrap(), before);
@@ -166,6 +171,21 @@ mod tests {
         assert_eq!(second, FileBackup { state: BackupState::Earlier, ..backup });
         assert_eq!(fs::read_to_string(second.path).unwrap(), before);
         assert!(ForeignFile::read(&path).unwrap().without_json_entry(JSON).is_err());
+    }
+
+    #[test]
+    fn json_entry_keeps_members_that_are_not_set() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mcp.json");
+        let before = "{\n  \"mcpServers\": {\n    \"haft\": {\n      // mine\n      \"env\": { \"A\": \"b\" },\n      \"command\": \"old\"\n    }\n  }\n}\n";
+        fs::write(&path, before).unwrap();
+        let file = ForeignFile::read(&path).unwrap();
+        let changed =
+            file.with_json_entry(JSON, &[("command", json!("new")), ("args", json!(["mcp"]))]).unwrap();
+        assert!(changed.starts_with(&before[..before.find("old").unwrap()]), "{changed}");
+        assert!(changed.contains("\"command\": \"new\"") && changed.contains("\"args\""), "{changed}");
+        fs::write(&path, r#"{"mcpServers": {"haft": 7}}"#).unwrap();
+        assert!(ForeignFile::read(&path).unwrap().with_json_entry(JSON, &[]).is_err());
     }
 
     #[test]
@@ -204,7 +224,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "{ }");
         let absent = dir.path().join("new/mcp.json");
         let file = ForeignFile::read(&absent).unwrap();
-        let text = file.with_json_entry(JSON, &json!({})).unwrap();
+        let text = file.with_json_entry(JSON, &[]).unwrap();
         assert_eq!(file.replace(&text).unwrap(), None);
         assert!(fs::read_to_string(&absent).unwrap().contains("haft"));
     }

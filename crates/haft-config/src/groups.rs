@@ -6,6 +6,7 @@ use haft_core::glob::ToolGlob;
 
 use super::glob::tool_glob;
 use super::position::{child, item};
+use super::read::nearest;
 
 /// A group in the file: patterns, and names of other groups after `@`.
 type RawGroups = BTreeMap<String, Vec<String>>;
@@ -74,7 +75,9 @@ impl<'w> GroupExpander<'w> {
             return Err(format!("tool groups are nested more than {DEPTH_MAX} levels deep"));
         }
         if !self.written.contains_key(name) {
-            return Err(format!("there is no tool group `{name}`"));
+            let near = nearest(name, self.written.keys());
+            let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            return Err(format!("there is no tool group `{name}`{hint}"));
         }
         self.group(name, inside);
         Ok(self.done.get(name).cloned().unwrap_or_default())
@@ -113,6 +116,7 @@ mod tests {
         check(&[("a", &["x", "@a"])], "groups.a[1]", "cycle: a ► a");
         check(&[("a", &["@b"]), ("b", &["@c"]), ("c", &["@b"])], "groups.c[0]", "cycle: b ► c ► b");
         check(&[("a", &["@none"])], "groups.a[0]", "no tool group `none`");
+        check(&[("web", &["@wbe"])], "groups.web[0]", "no tool group `wbe`; did you mean `web`?");
     }
 
     #[test]

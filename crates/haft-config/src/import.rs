@@ -17,6 +17,9 @@ use serde_json::{Map, Value};
 
 pub use self::docker::{ContainerEngine, EngineSocket};
 use self::variables::VariableStyle;
+use super::duration;
+use super::error::ConfigError;
+use super::expand::VariableSource;
 use super::own_entry::{self, starts_haft};
 
 /// The largest time limit that is imported, in milliseconds (about 31 years).
@@ -73,6 +76,9 @@ impl ImportSource {
                 ".config/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
                 ".config/Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
                 ".config/VSCodium/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                "Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                "Library/Application Support/Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
+                "Library/Application Support/VSCodium/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
                 ".cline/data/settings/cline_mcp_settings.json",
             ],
             Self::Gemini => &[".gemini/settings.json"],
@@ -111,6 +117,17 @@ impl ImportedServers {
         let own = self.servers.extract_if(.., |server| starts_haft(&server.entry, program));
         self.skipped.extend(own.map(|server| (server.name, own_entry::REASON.to_owned())));
     }
+
+    /// Skips the servers whose entries haft could not resolve. In a configuration file, such an entry would make every
+    /// later command fail.
+    pub fn skip_invalid(&mut self, variables: VariableSource<'_>) {
+        for server in std::mem::take(&mut self.servers) {
+            match server.check(variables) {
+                Ok(()) => self.servers.push(server),
+                Err(reason) => self.skipped.push((server.name, reason)),
+            }
+        }
+    }
 }
 
 /// One server as an entry of `mcpServers`.
@@ -122,11 +139,26 @@ pub struct ImportedServer {
     pub notes: Vec<String>,
     /// The values that the other program asks its user for.
     pub asked: Vec<AskedVariable>,
-    /// The program whose unix socket the server needs.
+    /// The container engine that the command of the server starts, and whose unix socket the command needs; `None` for
+    /// any other command.
     pub engine: Option<ContainerEngine>,
 }
 
 impl ImportedServer {
+    /// Checks the entry as haft does when it loads a configuration. The error text is shown to the user.
+    fn check(&self, variables: VariableSource<'_>) -> Result<(), String> {
+        let servers = Map::from_iter([(self.name.clone(), Value::Object(self.entry.clone()))]);
+        let reason = |error: &ConfigError| match error.key.as_str() {
+            "" => error.message.clone(),
+            key => format!("`{key}`: {}", error.message),
+        };
+        // The entry is not in a file yet, so this path is invented. haft only uses its directory to resolve relative
+        // paths.
+        crate::mcp_servers_of(Path::new("/haft.json"), &servers, variables)
+            .map(|_| ())
+            .map_err(|errors| errors.iter().map(reason).collect::<Vec<_>>().join("; "))
+    }
+
     /// Returns the names of the variables in the entry.
     pub fn variables(&self) -> Vec<String> {
         let text = Value::Object(self.entry.clone()).to_string();
@@ -316,6 +348,8 @@ struct EntryBuilder {
     engine: Option<ContainerEngine>,
     /// The keys that only describe the server.
     describing: Vec<String>,
+    /// The reason why haft cannot start the server as the other program does.
+    unusable: Option<String>,
 }
 
 impl EntryBuilder {
@@ -349,6 +383,47 @@ impl EntryBuilder {
         self.note(format!("haft did not import the key `{key}`, because haft has no such setting"));
     }
 
+    /// Notes a key of haft whose value has a type that haft cannot use. The value `null` is the same as no value.
+    fn malformed(&mut self, key: &str, value: &Value) {
+        if !value.is_null() {
+            self.note(format!(
+                "haft did not import the key `{key}`, because it cannot use a value of this type"
+            ));
+        }
+    }
+
+    /// Skips the server, because it would not do the same as in the other program.
+    fn unusable(&mut self, reason: String) {
+        self.unusable.get_or_insert(reason);
+    }
+
+    /// Disables the server if this key of the other program disables it.
+    fn disabled_by(&mut self, key: &str, value: &Value) {
+        match switch_of(value) {
+            SwitchValue::On => self.set("disabled", true),
+            SwitchValue::Unclear => self.disable_for_unclear(key),
+            SwitchValue::Off | SwitchValue::Unset => {}
+        }
+    }
+
+    /// Disables the server if this key of the other program does not enable it.
+    fn enabled_by(&mut self, key: &str, value: &Value) {
+        match switch_of(value) {
+            SwitchValue::Off => self.set("disabled", true),
+            SwitchValue::Unclear => self.disable_for_unclear(key),
+            SwitchValue::On | SwitchValue::Unset => {}
+        }
+    }
+
+    /// Disables the server because the value of `key` is unclear: the user may have turned it off in the other program.
+    fn disable_for_unclear(&mut self, key: &str) {
+        self.set("disabled", true);
+        self.note(format!(
+            "haft disabled the server, because the value of the key `{key}` is neither `true` nor `false`; remove \
+             `disabled` to use the server"
+        ));
+    }
+
     /// Notes a key that only describes the server.
     fn describing(&mut self, key: &str) {
         self.describing.push(format!("`{key}`"));
@@ -374,7 +449,7 @@ impl EntryBuilder {
             }
         };
         match milliseconds.and_then(whole_milliseconds) {
-            Some(milliseconds) => self.set(own_key, milliseconds),
+            Some(milliseconds) => self.set(own_key, duration::notation(milliseconds)),
             None => self.note(format!(
                 "haft did not import the key `{key}`, because its value is not a positive number; set `{own_key}`"
             )),
@@ -414,6 +489,9 @@ impl EntryBuilder {
 
     /// Adds the finished server. A server without a program and without a URL is skipped.
     fn finish(mut self, name: &str, into: &mut ImportedServers) {
+        if let Some(reason) = self.unusable {
+            return into.skipped.push((name.into(), reason));
+        }
         let has = |key: &str| self.entry.contains_key(key);
         match (has("command"), has("url")) {
             (true, true) => {
@@ -425,7 +503,7 @@ impl EntryBuilder {
             (true, false) | (false, true) => {
                 self.note_docker();
                 self.note_describing();
-                let Self { entry, notes, asked, engine, describing: _ } = self;
+                let Self { entry, notes, asked, engine, describing: _, unusable: _ } = self;
                 into.servers.push(ImportedServer { name: name.to_owned(), entry, notes, asked, engine });
             }
         }
@@ -465,6 +543,30 @@ impl EntryBuilder {
             env.insert(name.clone(), format!("${{{name}}}").into());
             self.set("env", env.clone());
         }
+    }
+}
+
+/// The value of a key that turns a server on or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SwitchValue {
+    On,
+    Off,
+    Unset,
+    Unclear,
+}
+
+/// Returns the meaning of a switch: a boolean, or the text of a boolean.
+fn switch_of(value: &Value) -> SwitchValue {
+    let text = match value {
+        Value::Null => return SwitchValue::Unset,
+        Value::Bool(on) => on.to_string(),
+        Value::String(text) => text.trim().to_ascii_lowercase(),
+        Value::Number(_) | Value::Array(_) | Value::Object(_) => return SwitchValue::Unclear,
+    };
+    match text.as_str() {
+        "true" => SwitchValue::On,
+        "false" => SwitchValue::Off,
+        _ => SwitchValue::Unclear,
     }
 }
 

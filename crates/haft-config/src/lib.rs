@@ -298,6 +298,7 @@ impl<'a> ConfigLoader<'a> {
     /// trust, because it can only disable tools. It never replaces the lock file in the home directory, because a
     /// sandboxed command could create a project lock file.
     fn read_lock(&mut self, sources: ConfigSources<'_>) -> Option<Arc<ToolLock>> {
+        self.warn_about_unused_lock(sources.project);
         let of_home = sources.home.map(tool_lock::path_in);
         let path = tool_lock::path_for(sources.project, sources.home)?;
         let locked = self.lock_at(&path)?;
@@ -305,6 +306,16 @@ impl<'a> ConfigLoader<'a> {
             Some(home) => Some(Arc::new(locked.limited_by(&home))),
             None => Some(locked),
         }
+    }
+
+    /// Warns about a lock file in a directory above the project. A user who started haft in a subdirectory would expect
+    /// its protection.
+    fn warn_about_unused_lock(&mut self, project: Option<&Path>) {
+        let Some(path) = project.and_then(tool_lock::unused_in_repository) else { return };
+        let directory = path.parent().unwrap_or(&path).display();
+        let hint = Some(format!("use the directory `{directory}` as the workspace"));
+        let message = "haft does not use this lock file, because it is above the workspace".to_owned();
+        self.warnings.push(ConfigError { file: path, at: None, key: String::new(), message, hint });
     }
 
     fn lock_at(&mut self, path: &Path) -> Option<Arc<ToolLock>> {

@@ -188,8 +188,8 @@ impl ConfigResolver<'_> {
         let all = [GlobText("*".into())];
         let allowed = written.tools_allowed.as_deref().unwrap_or(&all);
         let schemas = written.tool_schemas.clone().unwrap_or_default();
-        let millis = |given: Option<super::value_format::Millis>, default| {
-            given.map_or(Duration::from_millis(default), duration)
+        let millis = |written: Option<super::value_format::Millis>, default| {
+            written.map_or(Duration::from_millis(default), duration)
         };
         Some(McpServerSettings {
             enabled: written.enabled.unwrap_or(true) && !written.disabled.unwrap_or(false),
@@ -257,7 +257,14 @@ impl ConfigResolver<'_> {
                 self.wrong(path, EITHER.into());
                 return None;
             }
-            (Some(_) | None, _, None) => {
+            (Some(_), Some(_), None) => {
+                self.wrong(
+                    path,
+                    "an MCP server of this `type` needs a `url` and must not have a `command`".into(),
+                );
+                return None;
+            }
+            (Some(_) | None, None, None) => {
                 self.wrong(path, format!("{EITHER}; {NOT_INHERITED}"));
                 return None;
             }

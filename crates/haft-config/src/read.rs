@@ -11,10 +11,10 @@ use super::error::ConfigError;
 use super::expand::VariableSource;
 use super::expected::{expected, found};
 use super::position::{Positions, child, item};
-use super::printable;
 use super::renamed::{OLD_NAME_OF, OLD_UNIT_MS, OLD_WORDS};
 use super::schema::{self, PASSED_OVER};
-use super::value_format::{ANY_JSON, ValueContext, ValueFormat};
+use super::value_format::{self, ANY_JSON, ValueContext, ValueFormat};
+use super::{duration, printable};
 
 /// The values of a file in their normal form, and the position of each key.
 #[derive(Debug, Default)]
@@ -208,6 +208,7 @@ impl ConfigFileReader<'_> {
     /// Reads a value that contains no other values.
     fn leaf(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) -> Value {
         let format = schema.as_object().and_then(ValueFormat::of);
+        self.warn_of_missing_unit(node, schema, path);
         if let (ast::Value::StringLit(text), Some(format)) = (node, format) {
             return (format.read)(&text.value, self.around).unwrap_or_else(|message| {
                 self.wrong(node.start(), path, &message);
@@ -232,6 +233,30 @@ impl ConfigFileReader<'_> {
             self.push(position, path, message, hint);
             Value::Null
         })
+    }
+
+    /// Warns about a number without a unit. On the command line such a number is in seconds, in a file it is in
+    /// milliseconds, so a reader of the file may misread it.
+    fn warn_of_missing_unit(&mut self, node: &ast::Value<'_>, schema: &Value, path: &str) {
+        let written: &str = match node {
+            ast::Value::NumberLit(number) => number.value,
+            ast::Value::StringLit(text) => &text.value,
+            _ => return,
+        };
+        // Skip a key with an old name, such as `requestTimeoutMs`: haft already warns about the old name, and the name
+        // contains the unit.
+        let is_old = schema.get(OLD_NAME_OF).is_some();
+        if is_old || !schema.as_object().is_some_and(value_format::is_duration) {
+            return;
+        }
+        if let Some(millis) = written.parse::<u64>().ok().filter(|millis| *millis > 0) {
+            let notation = duration::notation(millis);
+            self.warn(
+                node.start(),
+                path,
+                format!("the duration `{millis}` has no unit and means milliseconds; write \"{notation}\""),
+            );
+        }
     }
 
     fn warn(&mut self, offset: usize, path: &str, message: String) {

@@ -16,8 +16,12 @@ struct RenamedKey {
 
 /// All renamed keys. Limits are now named `max...`, and times are durations such as `30s`, without a unit in the key
 /// name.
-const KEYS: [RenamedKey; 14] = [
+///
+/// Two groups of keys look like exceptions: the keys in an object named `limits` need no `max`, and
+/// `toolOutput.avgLineBytesThreshold` selects how an output is divided, which is not a limit.
+const KEYS: [RenamedKey; 17] = [
     key("", "mcpInitConcurrency", "maxMcpStarts"),
+    key("", "toolResponseMaxBytes", "maxToolResponseBytes"),
     key("cache", "bytesMax", "maxBytes"),
     key("cache", "entriesMax", "maxEntries"),
     key("catalog", "toolsPerProviderMax", "maxToolsPerProvider"),
@@ -28,6 +32,8 @@ const KEYS: [RenamedKey; 14] = [
     key("queues.<name>", "defaultTimeoutMs", "timeout"),
     key("restTools.<name>.streaming", "timeoutMs", "timeout"),
     RenamedKey { old_unit_ms: Some(1000), ..key("sandbox.limits", "cpuSeconds", "cpuTime") },
+    key("serve", "tenantMaxBytes", "maxTenantBytes"),
+    key("serve", "workspaceMaxBytes", "maxWorkspaceBytes"),
     key("sessions", "bytesMax", "maxBytes"),
     key("toolOutput", "outputBytesMax", "maxOutputBytes"),
     key("toolOutput", "totalBytesMax", "maxTotalBytes"),

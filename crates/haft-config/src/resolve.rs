@@ -62,7 +62,7 @@ impl ConfigResolver<'_> {
                 .tool_timeout
                 .map_or(Duration::from_millis(default::TOOL_TIMEOUT_MS), duration),
             tool_response_bytes_max: count(
-                written.tool_response_max_bytes.unwrap_or(default::TOOL_RESPONSE_BYTES_MAX),
+                written.max_tool_response_bytes.unwrap_or(default::TOOL_RESPONSE_BYTES_MAX),
             ),
             tools: self.tools(written.tools.unwrap_or_default(), &queues),
             tools_allowed: match written.tools_allowed {
@@ -81,11 +81,7 @@ impl ConfigResolver<'_> {
             gateway: self.gateway(written.gateway.unwrap_or_default()),
             mcp_servers: self.mcp_servers(written.mcp_servers.unwrap_or_default(), &queues),
             trace_mcp: written.trace_mcp.unwrap_or(false),
-            token_store: match written.token_store.unwrap_or(written::RawTokenStore::Auto) {
-                written::RawTokenStore::Auto => KeyringPreference::WhereThereIsOne,
-                written::RawTokenStore::Keyring => KeyringPreference::Required,
-                written::RawTokenStore::File => KeyringPreference::Never,
-            },
+            token_store: written.token_store.map_or(KeyringPreference::WhereThereIsOne, Into::into),
             route: written.route.unwrap_or(false),
             instructions: written.instructions.unwrap_or(true),
             project_instructions: written.project_instructions.unwrap_or(true),
@@ -130,7 +126,7 @@ impl ConfigResolver<'_> {
             ("processes", "processes", written.processes),
             ("openFiles", "open-files", written.open_files),
             ("fileBytes", "file-bytes", written.file_bytes),
-            ("cpuTime", "cpu-seconds", written.cpu_time.as_ref().map(|Millis(millis)| millis.div_ceil(1000))),
+            ("cpuTime", "cpu-time", written.cpu_time.as_ref().map(|Millis(millis)| millis.div_ceil(1000))),
             ("memoryBytes", "memory-bytes", written.memory_bytes),
             ("shmBytes", "shm-bytes", written.shm_bytes),
         ];

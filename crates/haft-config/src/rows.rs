@@ -6,6 +6,7 @@ use super::layers::{ConfigLayers, ConfigOrigin};
 use super::position::child;
 use super::renamed::OLD_NAME_OF;
 use super::schema::{PASSED_OVER, schema};
+use super::{duration, value_format};
 
 /// One configuration key and its effective value.
 #[derive(Debug, Clone, PartialEq)]
@@ -71,6 +72,15 @@ fn add_operator_keys(
     }
 }
 
+/// Writes a duration as a person would write it in the file.
+fn in_notation(value: Value, schema: &Value) -> Value {
+    let is_duration = schema.as_object().is_some_and(value_format::is_duration);
+    match value.as_u64().filter(|_| is_duration) {
+        Some(millis) => duration::notation(millis).into(),
+        None => value,
+    }
+}
+
 fn is_listed(key: &str, property: &Value) -> bool {
     key != "$schema" && property.get(OLD_NAME_OF).is_none() && property.get(PASSED_OVER).is_none()
 }
@@ -80,8 +90,9 @@ const HIDDEN: &str = "(hidden)";
 
 fn row(schema: &Value, value: Option<&Value>, key: String, layers: &ConfigLayers) -> ConfigRow {
     let secret = schema["x-secret"] == true && value.is_some();
+    let shown = || value.or_else(|| schema.get("default")).cloned();
     ConfigRow {
-        value: if secret { Some(HIDDEN.into()) } else { value.or_else(|| schema.get("default")).cloned() },
+        value: if secret { Some(HIDDEN.into()) } else { shown().map(|value| in_notation(value, schema)) },
         unit: schema["x-unit"].as_str().map(str::to_owned),
         origin: value.and_then(|_| layers.origin(&key)).cloned(),
         key,

@@ -7,9 +7,9 @@ use schemars::generate::SchemaSettings;
 use schemars::transform::{RecursiveTransform, Transform};
 use serde_json::{Map, Value, json};
 
-use super::renamed;
-use super::value_format::ANY_JSON;
+use super::value_format::{self, ANY_JSON};
 use super::written::RawConfig;
+use super::{duration, renamed};
 
 /// Returns the schema. All subschemas are inlined, so that code that reads it need not follow references.
 pub fn schema() -> &'static Value {
@@ -40,11 +40,23 @@ fn refine(schema: &mut Schema) {
     if object.get("format").and_then(Value::as_str).is_some_and(|format| format.starts_with("uint")) {
         object.remove("format");
     }
-    // A mark on a single key stays. A mark on an object is a list of keys, and each of them becomes an ignored key.
+    if value_format::is_duration(object) {
+        write_default_as_duration(object);
+    }
+    // If `PASSED_OVER` is on a single key, keep it there. If it is on an object, it is a list of keys: remove it, and
+    // add each of these keys to the properties as an ignored key.
     let is_list = object.get(PASSED_OVER).is_some_and(Value::is_array);
     let passed_over = is_list.then(|| object.remove(PASSED_OVER)).flatten();
     if let Some(Value::Object(properties)) = object.get_mut("properties") {
         add_ignored_keys(properties, passed_over.as_ref());
+    }
+}
+
+/// Writes the default of a duration as a person would write it in the file: five minutes as `5m`, not as 300000.
+fn write_default_as_duration(object: &mut Map<String, Value>) {
+    object.remove("x-unit");
+    if let Some(millis) = object.get("default").and_then(Value::as_u64) {
+        object.insert("default".into(), json!(duration::notation(millis)));
     }
 }
 

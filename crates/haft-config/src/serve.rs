@@ -237,7 +237,7 @@ impl ConfigResolver<'_> {
         let defaults = ServeSettings::default().workspaces;
         let workspaces = WorkspaceSettings {
             scope: scope.flatten().unwrap_or(defaults.scope),
-            bytes_max: written.workspace_max_bytes.unwrap_or(defaults.bytes_max),
+            bytes_max: written.max_workspace_bytes.unwrap_or(defaults.bytes_max),
             keep: written.workspace_keep.map_or(defaults.keep, duration),
         };
         let (retention, defaults) = (written.retention.unwrap_or_default(), StorageSettings::default());
@@ -245,7 +245,7 @@ impl ConfigResolver<'_> {
             keep: retention.keep.map_or(defaults.keep, duration),
             responses_max: retention.max_responses.unwrap_or(defaults.responses_max),
             bytes_max: retention.max_bytes.unwrap_or(defaults.bytes_max),
-            tenant_bytes_max: written.tenant_max_bytes.unwrap_or(defaults.tenant_bytes_max),
+            tenant_bytes_max: written.max_tenant_bytes.unwrap_or(defaults.tenant_bytes_max),
             free_disk_percent_min: written.min_free_disk_percent.unwrap_or(defaults.free_disk_percent_min),
         };
         let approval_timeout = Duration::from_millis(default::SERVE_APPROVAL_TIMEOUT_MS);

@@ -97,7 +97,7 @@ const EVERY_KEY: &str = r#"{
     "sandbox": {"mode": "network", "workspace": "/w", "writable": ["/a"], "readable": ["/b"], "secrets": ["/s"], "network": "deny",
         "unixSockets": "allow", "git": "writable", "environment": ["CI"],
         "limits": {"processes": 400, "openFiles": 1, "fileBytes": 2, "cpuTime": "3s", "memoryBytes": 4, "shmBytes": 5}},
-    "naming": "bare", "toolTimeout": "2m", "toolResponseMaxBytes": 100,
+    "naming": "bare", "toolTimeout": "2m", "maxToolResponseBytes": 100,
     "tools": {"*": {"timeout": "9s", "idleTimeout": "8s", "cache": "5m", "queue": "slow", "priority": "low"}, "git*": {"output": "pass", "maxBytes": 7, "cache": "off"},
         "github": {"effects": "read-only", "enabled": false, "timeout": 1}},
     "toolsAllowed": ["git*"], "toolsDenied": ["bash"],
@@ -121,7 +121,7 @@ const EVERY_KEY: &str = r#"{
     "sessions": {"enabled": false, "maxBytes": 7, "keep": "3h"},
     "validation": {"strict": true, "draft": "2019-09"},
     "telemetry": {"captureContent": true},
-    "serve": {"serverUrls": "off", "workspace": "perTenant", "workspaceMaxBytes": 17, "workspaceKeep": "2d", "retention": {"keep": "4d", "maxResponses": 18, "maxBytes": 19}, "tenantMaxBytes": 20, "minFreeDiskPercent": 21, "maxRuns": 3, "maxWaitingRuns": 4, "maxConnections": 22, "sendTimeout": "23s", "approvalTimeout": "1h", "approvalWebhook": {"url": "https://example.com/hook", "secret": "${NO_TOKEN}"}, "publicUrl": "https://haft.example.com/", "trustedProxies": ["127.0.0.1", "10.0.0.0/8"], "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
+    "serve": {"serverUrls": "off", "workspace": "perTenant", "maxWorkspaceBytes": 17, "workspaceKeep": "2d", "retention": {"keep": "4d", "maxResponses": 18, "maxBytes": 19}, "maxTenantBytes": 20, "minFreeDiskPercent": 21, "maxRuns": 3, "maxWaitingRuns": 4, "maxConnections": 22, "sendTimeout": "23s", "approvalTimeout": "1h", "approvalWebhook": {"url": "https://example.com/hook", "secret": "${NO_TOKEN}"}, "publicUrl": "https://haft.example.com/", "trustedProxies": ["127.0.0.1", "10.0.0.0/8"], "tls": {"certificate": "/c", "key": "/k"}, "issuers": [{"issuer": "https://login.example.com", "audience": ["haft"],
         "jwksUrl": "https://login.example.com/keys", "tenantClaim": "org", "subjectClaim": "email", "scopes": {"haft": ["api"]},
         "roles": {"operator": ["api", "admin"]}, "rolesClaim": "realm.roles", "limits": {"requestsPerMinute": 3}}]},
     "providers": {"mine": {"kind": "vllm", "baseUrl": "http://${HOST:-h}", "apiKey": "${KEY}", "headers": {"X": "y"},
@@ -332,7 +332,7 @@ fn trusted_project_and_named_files_override_home() {
         r#"{"toolTimeout": "1s", "naming": "bare", "tools": {"a": {"maxBytes": 1}}}"#,
     );
     fixture.write("project/haft.json", r#"{"toolTimeout": "2s", "tools": {"a": {"timeout": 9}}}"#);
-    let named = fixture.write("named.json", r#"{"toolResponseMaxBytes": 3}"#);
+    let named = fixture.write("named.json", r#"{"maxToolResponseBytes": 3}"#);
     let timeout = |named| fixture.load(named).unwrap().resolved.tool_timeout;
     assert_eq!(timeout(None), Duration::from_secs(1));
     fixture.trust();
@@ -345,7 +345,7 @@ fn trusted_project_and_named_files_override_home() {
             origin.file.file_name().unwrap().to_str().unwrap().to_owned() + &origin.line.to_string()
         })
     };
-    assert_eq!(from("toolResponseMaxBytes").as_deref(), Some("named.json1"));
+    assert_eq!(from("maxToolResponseBytes").as_deref(), Some("named.json1"));
     assert_eq!(from("tools.a.maxBytes").as_deref(), Some("haft.json1"));
     assert_eq!(from("cache.maxBytes"), None);
     assert_eq!(loaded.files.iter().filter(|file| file.standing == ConfigFileStatus::Counts).count(), 3);

@@ -52,6 +52,19 @@ pub fn path_for(project: Option<&Path>, home: Option<&Home>) -> Option<PathBuf> 
     }
 }
 
+/// Returns the nearest lock file between a project directory without a lock file and the root of its repository. haft
+/// reads project files only in the project directory itself.
+pub(super) fn unused_in_repository(project: &Path) -> Option<PathBuf> {
+    let project = project.canonicalize().ok()?;
+    let has_lock = |directory: &&Path| directory.join(LOCK_FILE_NAME).exists();
+    if has_lock(&project.as_path()) {
+        return None;
+    }
+    let root = project.ancestors().find(|directory| directory.join(".git").exists())?;
+    let mut inside = project.ancestors().take_while(|directory| directory.starts_with(root));
+    inside.find(has_lock).map(|directory| directory.join(LOCK_FILE_NAME))
+}
+
 /// Reads a lock file; `None` if there is none.
 pub fn load(path: &Path) -> Result<Option<Arc<ToolLock>>, ConfigError> {
     let Some(bytes) = file::bytes_up_to(path, LOCK_BYTES_MAX)? else { return Ok(None) };
@@ -265,6 +278,23 @@ mod tests {
         check(&good.replace("  \"sources\"", "<<<<<<< HEAD\n  \"sources\""), "merge conflict");
         let conflict = parse("{\n<<<<<<< HEAD\n}").unwrap_err();
         assert_eq!(conflict.at, Some((2, 1)));
+    }
+
+    #[test]
+    fn unused_lock_file_is_found_up_to_the_root_of_the_repository() {
+        let dir = tempfile::tempdir().unwrap();
+        let outer = dir.path().canonicalize().unwrap();
+        let (root, sub) = (outer.join("repository"), outer.join("repository/a/b"));
+        std::fs::create_dir_all(&sub).unwrap();
+        save(&outer.join(LOCK_FILE_NAME), &example()).unwrap();
+        assert_eq!(unused_in_repository(&sub), None, "there is no repository");
+        std::fs::create_dir(root.join(".git")).unwrap();
+        assert_eq!(unused_in_repository(&sub), None, "the lock file is outside the repository");
+        save(&root.join(LOCK_FILE_NAME), &example()).unwrap();
+        assert_eq!(unused_in_repository(&sub), Some(root.join(LOCK_FILE_NAME)));
+        assert_eq!(unused_in_repository(&root), None);
+        save(&sub.join(LOCK_FILE_NAME), &example()).unwrap();
+        assert_eq!(unused_in_repository(&sub), None);
     }
 
     #[test]

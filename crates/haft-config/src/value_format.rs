@@ -33,14 +33,10 @@ pub(super) struct ValueFormat {
 }
 
 const FORMATS: [ValueFormat; 16] = [
-    ValueFormat {
-        name: "haft-duration",
-        expected: "milliseconds, or a duration such as \"90s\"",
-        read: millis,
-    },
+    ValueFormat { name: "haft-duration", expected: "a duration such as \"90s\"", read: millis },
     ValueFormat {
         name: "haft-ttl",
-        expected: "milliseconds, a duration such as \"5m\", or \"off\"",
+        expected: "a duration such as \"5m\", or \"off\"",
         read: |text, around| if text == "off" { Ok(json!("off")) } else { millis(text, around) },
     },
     ValueFormat {
@@ -100,6 +96,11 @@ impl ValueFormat {
         let name = schema.get("format")?.as_str()?;
         FORMATS.iter().find(|format| format.name == name)
     }
+}
+
+/// Returns true if the values of a schema are durations. In a file, a number means milliseconds.
+pub(super) fn is_duration(schema: &Map<String, Value>) -> bool {
+    schema.get("format").is_some_and(|format| format == "haft-duration" || format == "haft-ttl")
 }
 
 fn millis(text: &str, _: ValueContext<'_>) -> Result<Value, String> {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use haft_core::compaction::CompactionRules;
 use haft_core::naming::NamingScheme;
 use haft_core::priority::Priority;
-use haft_core::settings::mcp::RequestedServers;
+use haft_core::settings::mcp::{KeyringPreference, RequestedServers};
 use haft_core::settings::mode::SandboxMode;
 use haft_core::settings::sandbox::{GitMetadata, ResourceAccess};
 use haft_core::settings::tool_search::{ToolExposeForm, ToolSearchMode};
@@ -62,7 +62,7 @@ pub(super) struct RawConfig {
 
     /// The maximum size of an output that a model gets in full; `tools.<name>.output` sets what happens to a larger output
     #[schemars(range(min = 1), extend("default" = default::TOOL_RESPONSE_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(super) tool_response_max_bytes: Option<u64>,
+    pub(super) max_tool_response_bytes: Option<u64>,
 
     /// Settings of tools, by tool pattern; if several patterns set the same key for a tool, the most specific pattern wins
     #[schemars(extend("propertyNames" = tool_globs()))]
@@ -91,7 +91,7 @@ pub(super) struct RawConfig {
     #[schemars(extend("default" = []))]
     pub(super) always_show: Option<Vec<GlobText>>,
 
-    /// How a model gets the tools that a search found: `auto` uses the provider's own mechanism if there is one, `constant` never changes the tool list, `append` adds the found tools to the tool list
+    /// How a model gets the tools that a search found: `constant` never changes the tool list, and the model calls found tools with `tool_call`; `append` adds the found tools to the tool list; `auto` uses the tool search of the provider if there is one, and otherwise works like `constant`
     #[schemars(extend("default" = "auto"))]
     pub(super) expose: Option<RawExpose>,
 
@@ -231,7 +231,7 @@ pub(super) struct RawSandboxLimits {
     pub(super) file_bytes: Option<u64>,
 
     /// The maximum CPU time per process, rounded up to whole seconds
-    #[schemars(extend("default" = limit("cpu-seconds").map(|seconds| seconds * 1000), "x-unit" = "milliseconds"))]
+    #[schemars(extend("default" = limit("cpu-time").map(|seconds| seconds * 1000), "x-unit" = "milliseconds"))]
     pub(super) cpu_time: Option<Millis>,
 
     /// The maximum private writable memory per process
@@ -261,7 +261,7 @@ pub(super) struct RawTool {
     /// What happens to an output that is too large: `store` stores it and shows a handle, `truncate` cuts it, `pass` shows all of it
     pub(super) output: Option<RawOversizeAction>,
 
-    /// The maximum size of an output of this tool that a model gets in full; replaces `toolResponseMaxBytes` for this tool
+    /// The maximum size of an output of this tool that a model gets in full; replaces `maxToolResponseBytes` for this tool
     #[schemars(range(min = 1), extend("x-unit" = "bytes"))]
     pub(super) max_bytes: Option<u64>,
 
@@ -438,15 +438,8 @@ pub(super) struct RawTelemetry {
     pub(super) capture_content: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum RawTokenStore {
-    Auto,
-    File,
-    Keyring,
-}
-
 words! {
+    pub(super) RawTokenStore for KeyringPreference { "auto" WhereThereIsOne, "file" Never, "keyring" Required }
     pub(super) RawNaming for NamingScheme { "double" Double, "claude" Claude, "single" Single, "bare" Bare }
     pub(super) RawToolSearch for ToolSearchMode { "auto" Auto, "always" Always, "never" Never }
     pub(super) RawExpose for ToolExposeForm { "auto" Auto, "constant" Constant, "append" Append }

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn include_cycles_depth_and_size_are_limited() {
+    fn include_is_refused_if_it_forms_a_cycle_or_exceeds_a_limit() {
         check(
             "{{ include \"a.md\" }}",
             Err("b.md:1: the agent file and its includes form a cycle: main.md > a.md > b.md > a.md"),

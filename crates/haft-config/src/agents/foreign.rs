@@ -214,7 +214,8 @@ impl AgentBuilder {
         self.tools.denied.extend(tools);
     }
 
-    /// Removes all tools of MCP servers, because a single one cannot be removed from an agent that has all tools.
+    /// Denies all tools of MCP servers, although the file denies only `tool`: haft cannot take a single MCP tool from
+    /// an agent that has all tools.
     fn deny_server_tools(&mut self, key: &str, tool: &str) {
         self.tools.server_tools_denied = true;
         self.note(
@@ -223,7 +224,8 @@ impl AgentBuilder {
         );
     }
 
-    /// Notes a denied feature of another program that haft has, but that an agent file cannot deny.
+    /// Adds a note if the file denies skills or external directories. An agent file of haft cannot deny them, so the
+    /// denial has no effect.
     fn note_undeniable(&mut self, key: &str, name: &str) {
         match name {
             "Skill" | "skill" => self.note(key, &format!("haft cannot deny `{name}`: {ALL_SKILLS}")),

@@ -147,7 +147,7 @@ impl AgentGraph {
         Ok(graph)
     }
 
-    /// Returns the first agent, which receives the request, for a caller that changes it.
+    /// Returns the first agent, so that the caller can change it. The first agent receives the request.
     pub fn first_mut(&mut self) -> Option<&mut AgentDefinition> {
         self.nodes.get_mut(&self.first).map(|node| &mut node.agent)
     }

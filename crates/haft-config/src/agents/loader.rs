@@ -196,8 +196,8 @@ impl AgentLoader {
     }
 }
 
-/// Returns true for a path with a directory or an extension. A bare name may mean an agent in one of the directories,
-/// and a file with that name could come from an untrusted source.
+/// Returns true for a path with a directory or an extension. For a bare name, the agent directories take precedence,
+/// because a file with that name in the current directory could come from an untrusted source.
 fn is_explicit_path(file: &Path) -> bool {
     file.extension().is_some() || file.components().count() > 1
 }

@@ -3,6 +3,8 @@
 use serde_json::{Map, Value};
 
 use super::error::AgentError;
+use super::written::OLD_KEYS;
+use crate::duration::has_no_unit;
 
 /// The name that errors use in place of a file name.
 const SOURCE: &str = "overrides";
@@ -34,7 +36,7 @@ impl AgentOverride {
         }
         let value = match value.trim() {
             "" => Value::Array(Vec::new()),
-            seconds if DURATION_KEYS.contains(&key.trim()) && is_number(seconds) => {
+            seconds if DURATION_KEYS.contains(&key.trim()) && has_no_unit(seconds) => {
                 Value::String(format!("{seconds}s"))
             }
             written => crate::yaml::from_str(written).map_err(|error| {
@@ -68,12 +70,20 @@ impl AgentOverride {
             let Value::Object(next) = below else { return };
             keys = next;
         }
+        if let ([], Some(other)) = (way, other_name(last)) {
+            keys.remove(other);
+        }
         keys.insert(last.clone(), self.value.clone());
     }
 }
 
-fn is_number(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+/// Returns the other name of a renamed key. An override must replace the key of the file under both of its names.
+fn other_name(key: &str) -> Option<&'static str> {
+    OLD_KEYS.iter().find_map(|(old, new)| match key {
+        _ if key == *old => Some(*new),
+        _ if key == *new => Some(*old),
+        _ => None,
+    })
 }
 
 impl AgentOverrides {
@@ -104,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    fn read(text: &str, said: &[&str]) -> Result<AgentDefinition, String> {
-        let overrides: Result<Vec<_>, _> = said.iter().map(|one| AgentOverride::parse(one)).collect();
+    fn read(text: &str, written: &[&str]) -> Result<AgentDefinition, String> {
+        let overrides: Result<Vec<_>, _> = written.iter().map(|one| AgentOverride::parse(one)).collect();
         let around = AgentReadContext { read: &|_| Err("no".into()), variable: &|_| None };
         AgentDefinition::read_with_overrides("a.md", text, &AgentOverrides(overrides?), around)
             .map_err(|error| error.to_string())
@@ -123,23 +133,35 @@ mod tests {
     }
 
     #[test]
+    fn override_replaces_the_key_under_its_old_and_its_new_name() {
+        for (text, written) in [
+            ("maxRetries: 2", "maxAttempts=3"),
+            ("maxAttempts: 2", "maxRetries=3"),
+            ("maxAttempts: 2", "maxAttempts=3"),
+        ] {
+            let agent = read(&format!("---\n{text}\n---\n"), &[written]).unwrap();
+            assert_eq!(agent.limits.attempts_max, 3, "{text} {written}");
+        }
+    }
+
+    #[test]
     fn duration_override_without_a_unit_is_in_seconds() {
-        for (said, millis) in [("timeout=5", 5_000), ("timeout=0.5", 500), ("timeout=1500ms", 1_500)] {
-            assert_eq!(read("", &[said]).unwrap().times.run.as_millis(), millis, "{said}");
+        for (written, millis) in [("timeout=5", 5_000), ("timeout=0.5", 500), ("timeout=1500ms", 1_500)] {
+            assert_eq!(read("", &[written]).unwrap().times.run.as_millis(), millis, "{written}");
         }
         for key in DURATION_KEYS {
-            let said = format!("{key}=5");
+            let written = format!("{key}=5");
             let in_millis = format!("{key}=5000ms");
-            let times = |said: &str| format!("{:?}", read("", &[said]).unwrap());
-            assert_eq!(times(&said), times(&in_millis), "{key}");
+            let times = |written: &str| format!("{:?}", read("", &[written]).unwrap());
+            assert_eq!(times(&written), times(&in_millis), "{key}");
         }
     }
 
     #[test]
     fn invalid_override_is_reported_with_its_position() {
-        let check = |said: &str, part: &str| {
-            let error = read("---\nmaxTurns: 3\n---\n", &[said]).unwrap_err();
-            assert!(error.contains(part), "{said}: {error}");
+        let check = |written: &str, part: &str| {
+            let error = read("---\nmaxTurns: 3\n---\n", &[written]).unwrap_err();
+            assert!(error.contains(part), "{written}: {error}");
         };
         check("maxTurn=5", "overrides:1: unknown key `maxTurn` (maxTurn); did you mean `maxTurns`?");
         check("maxTurns=0", "expected a whole number from 1");

@@ -25,12 +25,12 @@ use serde_saphyr::Spanned;
 use super::AgentReadContext;
 use super::cycle::AgentLinks;
 use super::error::AgentError;
-use super::value::{PositiveCount, RawAgentCompaction, WordList};
+use super::value::{DurationValue, PositiveCount, RawAgentCompaction, WordList};
 use super::written::{
-    RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCaching,
-    RawCompactionKeys, RawInputFormat, RawReportDelivery, WrittenUnpriced,
+    OLD_KEYS, RawAgent, RawAgentBudget, RawAgentInput, RawAgentOutput, RawAgentToolOutput, RawCompactionKeys,
+    RawInputFormat, RawReportDelivery,
 };
-use crate::{printable, resolved as config};
+use crate::{duration, printable, resolved as config};
 
 const LLM_TIMEOUT_DEFAULT: Duration = Duration::from_mins(10);
 const RUN_TIMEOUT_DEFAULT: Duration = Duration::from_hours(1);
@@ -147,7 +147,7 @@ pub struct AgentTimeouts {
 /// The handling of tool outputs, and of the agent's own answer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentOutputSettings {
-    /// The size limit; `None` for the limit of the configuration.
+    /// The maximum size of a tool output, in bytes; `None` for the limit of the configuration.
     pub response_bytes_max: Option<u32>,
     pub tool_output: AgentToolOutput,
     /// The time for which the agent's answer is cached for an equal request.
@@ -201,7 +201,7 @@ pub struct ReportSettings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReportDelivery {
     None,
-    /// The last text is the answer, even for a format that programs read.
+    /// The last text of the model is the answer, even if programs read its format.
     Text,
     Tool,
     Xml,
@@ -262,7 +262,7 @@ pub(super) fn resolve(
         reach: reach(file, &written)?,
         limits: limits(&written),
         budget: budget(&written.budget),
-        unpriced_models: unpriced_models(&written.budget),
+        unpriced_models: written.budget.unpriced.map_or(UnpricedModels::Refuse, Into::into),
         asking: asking(&written),
         times: times(&written),
         outputs: outputs(file, &written)?,
@@ -277,16 +277,41 @@ pub(super) fn resolve(
     })
 }
 
-/// Returns a warning for each renamed key. The old name still works, because a file may be older than the installed
-/// version of haft.
+/// Returns a warning for each renamed key, and for each duration without a unit. Both still work, because a file may be
+/// older than the installed version of haft.
 fn warnings(file: &str, written: &RawAgent) -> Vec<String> {
-    let renamed =
-        [("budget.seconds", "budget.time", "a duration such as `60s`", written.budget.seconds.is_some())];
-    let used = renamed.into_iter().filter(|(.., is_used)| *is_used);
-    used.map(|(old, new, form, _)| {
-        format!("{}: `{old}` was renamed to `{new}`; write {form}", printable(file))
-    })
-    .collect()
+    let mut warnings: Vec<String> = OLD_KEYS
+        .into_iter()
+        .filter(|(old, _)| is_old_key_used(old, written))
+        .map(|(old, new)| format!("`{old}` was renamed to `{new}`; use the new name"))
+        .collect();
+    if written.budget.seconds.is_some() {
+        let message = "`budget.seconds` was renamed to `budget.time`; write a duration such as `60s`";
+        warnings.push(message.to_owned());
+    }
+    let times = [
+        ("budget.time", written.budget.time),
+        ("llmTimeout", written.llm_timeout),
+        ("timeout", written.timeout),
+        ("toolTimeout", written.tool_timeout),
+    ];
+    warnings.extend(times.into_iter().filter_map(|(key, time)| without_unit(key, time?)));
+    warnings.iter().map(|warning| format!("{}: {warning}", printable(file))).collect()
+}
+
+fn is_old_key_used(key: &str, written: &RawAgent) -> bool {
+    match key {
+        "contextWindow" => written.context_window.is_some(),
+        "maxRetries" => written.max_retries.is_some(),
+        "toolResponseMaxBytes" => written.tool_response_max_bytes.is_some(),
+        _ => false,
+    }
+}
+
+fn without_unit(key: &str, time: DurationValue) -> Option<String> {
+    let millis = u64::try_from(time.time.as_millis()).ok().filter(|_| !time.has_unit)?;
+    let notation = duration::notation(millis);
+    Some(format!("`{key}: {millis}` has no unit and means milliseconds; write `{notation}`"))
 }
 
 /// Checks that each model name has the form `provider/model`. The provider need not exist.
@@ -342,7 +367,8 @@ fn limits(written: &RawAgent) -> RunLimits {
         turns_max: or(written.max_turns, default.turns_max),
         tool_calls_max: written.max_tool_calls.map(|count| count.0),
         tool_calls_per_turn_max: or(written.max_tool_calls_per_turn, default.tool_calls_per_turn_max),
-        attempts_max: or(written.max_retries, default.attempts_max),
+        attempts_max: or(written.max_attempts.or(written.max_retries), default.attempts_max),
+        continuations_max: default.continuations_max,
         // The context depends on the sizes of the model, which are not known yet.
         context: None,
     }
@@ -354,16 +380,9 @@ fn budget(written: &RawAgentBudget) -> SpendLimit {
         tokens: written.tokens,
         calls: written.calls,
         time: match (written.time, written.seconds) {
-            (Some(time), _) => Some(time.0),
+            (Some(time), _) => Some(time.time),
             (None, seconds) => seconds.map(|seconds| Duration::from_secs_f64(seconds.0)),
         },
-    }
-}
-
-fn unpriced_models(written: &RawAgentBudget) -> UnpricedModels {
-    match written.unpriced {
-        Some(WrittenUnpriced::Allow) => UnpricedModels::Allow,
-        Some(WrittenUnpriced::Refuse) | None => UnpricedModels::Refuse,
     }
 }
 
@@ -384,26 +403,26 @@ fn asking(written: &RawAgent) -> ModelParameters {
             Some(true) | None => ParallelCalls::Allowed,
         },
         output_tokens_max: written.max_output_tokens.map(|count| count.0),
-        context_tokens: written.context_window.map(|count| count.0),
+        context_tokens: written.context_tokens.or(written.context_window).map(|count| count.0),
         context_buffer_tokens: written.context_buffer.map(|count| count.0),
-        caching: match written.caching {
-            Some(RawCaching::None) => PromptCaching::None,
-            Some(RawCaching::Full) | None => PromptCaching::Full,
-        },
+        caching: written.caching.map_or(PromptCaching::Full, Into::into),
     }
 }
 
 fn times(written: &RawAgent) -> AgentTimeouts {
     AgentTimeouts {
-        run: written.timeout.map_or(RUN_TIMEOUT_DEFAULT, |time| time.0),
-        llm: written.llm_timeout.map_or(LLM_TIMEOUT_DEFAULT, |time| time.0),
-        tool: written.tool_timeout.map(|time| time.0),
+        run: written.timeout.map_or(RUN_TIMEOUT_DEFAULT, |time| time.time),
+        llm: written.llm_timeout.map_or(LLM_TIMEOUT_DEFAULT, |time| time.time),
+        tool: written.tool_timeout.map(|time| time.time),
     }
 }
 
 fn outputs(file: &str, written: &RawAgent) -> Result<AgentOutputSettings, AgentError> {
     Ok(AgentOutputSettings {
-        response_bytes_max: written.tool_response_max_bytes.map(|count| count.0),
+        response_bytes_max: written
+            .max_tool_response_bytes
+            .or(written.tool_response_max_bytes)
+            .map(|count| count.0),
         tool_output: tool_output(file, &written.tool_output)?,
         cache_ttl: written.cache.and_then(|time| time.0),
     })

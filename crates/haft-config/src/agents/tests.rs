@@ -59,9 +59,9 @@ handoff: editor.md
 maxTurns: 3
 maxToolCalls: 20
 maxToolCallsPerTurn: 4
-maxRetries: 2
+maxAttempts: 2
 maxOutputTokens: 1000
-contextWindow: 50000
+contextTokens: 50000
 contextBuffer: 700
 compaction: {at: 70%, keep: 3, model: a/b}
 toolChoice: read
@@ -79,8 +79,8 @@ caching: none
 cache: 1h
 timeout: 5m
 llmTimeout: 90s
-toolTimeout: 1500
-toolResponseMaxBytes: 2000
+toolTimeout: 1500ms
+maxToolResponseBytes: 2000
 toolOutput: {enabled: false, maxChunks: 3, overlapPercent: 5, avgLineBytesThreshold: 10, models: a/b}
 budget: {usd: 0.25, tokens: 1000, calls: 5, time: 1m, unpriced: allow}
 input: {format: json, schema: {type: object}}
@@ -280,6 +280,32 @@ fn agent_given_by_path_cannot_include_files_outside_its_directory() {
         assert!(error.contains("is a link to a file outside"), "{name}: {error}");
     }
     assert_eq!(read("c.md").unwrap().agent.body, "Be kind.");
+}
+
+#[test]
+fn old_keys_of_an_agent_file_are_accepted_with_a_warning() {
+    let agent = read("---\nmaxRetries: 2\ncontextWindow: 5000\ntoolResponseMaxBytes: 600\n---\n").unwrap();
+    assert_eq!((agent.limits.attempts_max, agent.asking.context_tokens), (2, Some(5000)));
+    assert_eq!(agent.outputs.response_bytes_max, Some(600));
+    assert_eq!(agent.warnings.len(), 3, "{:?}", agent.warnings);
+    assert!(
+        agent.warnings[1].ends_with("`maxRetries` was renamed to `maxAttempts`; use the new name"),
+        "{:?}",
+        agent.warnings
+    );
+    let suggestion = read("---\nmaxRetrys: 2\n---\n").unwrap_err().to_string();
+    assert!(!suggestion.contains("maxRetries"), "{suggestion}");
+}
+
+#[test]
+fn duration_without_a_unit_in_an_agent_file_is_warned_about() {
+    let warnings = |keys: &str| read(&format!("---\n{keys}\n---\n")).unwrap().warnings;
+    let found = warnings("llmTimeout: 1500\ntimeout: 60000\ntoolTimeout: 5s");
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(
+        found[0].ends_with("`llmTimeout: 1500` has no unit and means milliseconds; write `1500ms`"),
+        "{found:?}"
+    );
 }
 
 #[test]

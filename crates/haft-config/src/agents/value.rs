@@ -16,9 +16,13 @@ use crate::resolved::CompactionStart;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct WordList(pub(super) Vec<String>);
 
-/// Milliseconds, or a string such as `90s`.
+/// A string such as `90s`, or milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct DurationValue(pub(super) Duration);
+pub(super) struct DurationValue {
+    pub(super) time: Duration,
+    /// False for a plain number, which means milliseconds.
+    pub(super) has_unit: bool,
+}
 
 /// A duration, or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,7 +154,8 @@ impl<'de> Visitor<'de> for WordListVisitor {
 impl<'de> Deserialize<'de> for DurationValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let written = deserializer.deserialize_any(TextVisitor)?;
-        duration::parse(&written).map(Self).map_err(de::Error::custom)
+        let time = duration::parse(&written).map_err(de::Error::custom)?;
+        Ok(Self { time, has_unit: !duration::has_no_unit(&written) })
     }
 }
 
@@ -215,7 +220,7 @@ impl Visitor<'_> for TextVisitor {
     type Value = String;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a duration such as 90s, or milliseconds")
+        f.write_str("a duration such as 90s")
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<String, E> {

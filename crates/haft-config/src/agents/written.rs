@@ -1,12 +1,13 @@
 //! Every key of an agent's front matter, as the agent file contains it, before defaults are applied.
 
-use haft_core::model_request::{ReasoningEffort, ReasoningSummary, Verbosity};
+use haft_core::model_request::{PromptCaching, ReasoningEffort, ReasoningSummary, Verbosity};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 
 use super::error::AgentError;
 use super::front_matter::AgentFileParts;
+use super::resolved::UnpricedModels;
 use super::value::{
     BoundedNumber, CompactionStartValue, DurationOrOff, DurationValue, OverlapPercent, PositiveCount,
     RawAgentCompaction, ReportFormatValue, ToolNameValue, WordList,
@@ -25,17 +26,18 @@ pub const KEYS: [&str; 38] = [
     "caching",
     "compaction",
     "contextBuffer",
-    "contextWindow",
+    "contextTokens",
     "description",
     "expose",
     "finalReport",
     "handoff",
     "input",
     "llmTimeout",
+    "maxAttempts",
     "maxOutputTokens",
-    "maxRetries",
     "maxToolCalls",
     "maxToolCallsPerTurn",
+    "maxToolResponseBytes",
     "maxTurns",
     "models",
     "output",
@@ -48,13 +50,20 @@ pub const KEYS: [&str; 38] = [
     "toolChoice",
     "toolName",
     "toolOutput",
-    "toolResponseMaxBytes",
     "toolSearch",
     "toolTimeout",
     "tools",
     "topK",
     "topP",
     "verbosity",
+];
+
+/// The renamed keys, each with its new name. The old name still works, because a file may be older than the installed
+/// version of haft.
+pub(super) const OLD_KEYS: [(&str, &str); 3] = [
+    ("contextWindow", "contextTokens"),
+    ("maxRetries", "maxAttempts"),
+    ("toolResponseMaxBytes", "maxToolResponseBytes"),
 ];
 
 /// The keys of an agent file. All are optional in this type; `resolved` fills in the defaults.
@@ -77,9 +86,13 @@ pub(super) struct RawAgent {
     pub(super) max_turns: Option<PositiveCount>,
     pub(super) max_tool_calls: Option<PositiveCount>,
     pub(super) max_tool_calls_per_turn: Option<PositiveCount>,
+    pub(super) max_attempts: Option<PositiveCount>,
+    /// The old name of `max_attempts`.
     pub(super) max_retries: Option<PositiveCount>,
     pub(super) max_output_tokens: Option<PositiveCount>,
     pub(super) compaction: Option<Spanned<RawAgentCompaction>>,
+    pub(super) context_tokens: Option<PositiveCount>,
+    /// The old name of `context_tokens`.
     pub(super) context_window: Option<PositiveCount>,
     pub(super) context_buffer: Option<PositiveCount>,
     pub(super) temperature: Option<BoundedNumber<200>>,
@@ -93,6 +106,8 @@ pub(super) struct RawAgent {
     pub(super) timeout: Option<DurationValue>,
     pub(super) llm_timeout: Option<DurationValue>,
     pub(super) tool_timeout: Option<DurationValue>,
+    pub(super) max_tool_response_bytes: Option<PositiveCount>,
+    /// The old name of `max_tool_response_bytes`.
     pub(super) tool_response_max_bytes: Option<PositiveCount>,
     pub(super) tool_output: RawAgentToolOutput,
     pub(super) budget: RawAgentBudget,
@@ -116,14 +131,7 @@ pub(super) struct RawAgentBudget {
     pub(super) time: Option<DurationValue>,
     /// The earlier form of `time`, in seconds.
     pub(super) seconds: Option<BoundedNumber<{ u32::MAX }>>,
-    pub(super) unpriced: Option<WrittenUnpriced>,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum WrittenUnpriced {
-    Refuse,
-    Allow,
+    pub(super) unpriced: Option<RawUnpriced>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -169,13 +177,6 @@ pub(super) struct RawAgentToolOutput {
 
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum RawCaching {
-    Full,
-    None,
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub(super) enum RawReportDelivery {
     None,
     Tool,
@@ -183,21 +184,13 @@ pub(super) enum RawReportDelivery {
 }
 
 words! {
+    pub(super) RawUnpriced for UnpricedModels { "refuse" Refuse, "allow" Allow }
+    pub(super) RawCaching for PromptCaching { "full" Full, "none" None }
     pub(super) RawEffort for ReasoningEffort {
         "off" Off, "minimal" Minimal, "low" Low, "medium" Medium, "high" High, "highest" Highest
     }
-}
-
-words! {
-    pub(super) RawSummary for ReasoningSummary {
-        "auto" Auto, "concise" Concise, "detailed" Detailed
-    }
-}
-
-words! {
-    pub(super) RawVerbosity for Verbosity {
-        "low" Low, "medium" Medium, "high" High
-    }
+    pub(super) RawSummary for ReasoningSummary { "auto" Auto, "concise" Concise, "detailed" Detailed }
+    pub(super) RawVerbosity for Verbosity { "low" Low, "medium" Medium, "high" High }
 }
 
 /// Reads the YAML front matter of an agent file. An error gives the line in the file, not in the YAML part.
@@ -224,7 +217,8 @@ fn other_unknown_keys(
     };
     let keys: Map<String, Value> = yaml::from_str(parts.yaml).unwrap_or_default();
     if !keys.contains_key(field.as_str()) {
-        // The unknown key is not at the top level but inside another key.
+        // The unknown key is inside another key. `expected` then lists the keys of that inner object, so this search
+        // would report every top-level key as unknown.
         return Vec::new();
     }
     let is_unknown = |key: &&String| *key != field && !expected.contains(&key.as_str());
@@ -238,7 +232,8 @@ fn other_unknown_keys(
 }
 
 fn unknown_key(file: &str, line: usize, key: &str, expected: &[&str]) -> AgentError {
-    let near = nearest(key, expected.iter().copied());
+    let is_old = |key: &&str| OLD_KEYS.iter().any(|(old, _)| old == key);
+    let near = nearest(key, expected.iter().copied().filter(|key| !is_old(key)));
     AgentError::new(file, line, format!("unknown key `{key}`"))
         .with_hint(near.map(|key| format!("did you mean `{key}`?")))
 }

@@ -15,7 +15,8 @@ struct TomlValue {
 /// A table with a heading of its own.
 struct TomlTable {
     path: Vec<String>,
-    /// From the heading to the end of the last line with a value. Comments after this line belong to the next table.
+    /// The byte range of the table, from its heading to the end of the last line with a value. Comments after that line
+    /// belong to the next table.
     lines: Range<usize>,
 }
 

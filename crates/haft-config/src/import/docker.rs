@@ -2,21 +2,32 @@
 
 use serde_json::Value;
 
-/// The options of `docker run` without a value.
-const FLAGS: [&str; 13] = [
+/// The options of `docker run` and `podman run` without a value.
+const FLAGS: [&str; 24] = [
     "--detach",
     "--disable-content-trust",
+    "--env-host",
+    "--http-proxy",
     "--init",
     "--interactive",
     "--no-healthcheck",
+    "--no-hostname",
+    "--no-hosts",
     "--oom-kill-disable",
+    "--passwd",
     "--privileged",
     "--publish-all",
     "--quiet",
     "--read-only",
+    "--read-only-tmpfs",
+    "--replace",
     "--rm",
+    "--rmi",
+    "--rootfs",
     "--sig-proxy",
+    "--tls-verify",
     "--tty",
+    "--use-api-socket",
 ];
 
 /// The letters of the short options without a value, which may be combined as in `-it`.
@@ -87,18 +98,19 @@ impl ContainerEngine {
         let known: Vec<String> = known.into_iter().flatten().collect();
         let found = known.iter().position(|path| exists(path)).unwrap_or(0);
         let path = known.get(found)?.clone();
-        // Without the variable, the program tries only the first path.
+        // Set the variable for any path except the first one, because the program itself tries only the first path.
         let host = (found > 0).then(|| (name, format!("unix://{path}")));
         Some(EngineSocket { path, host })
     }
 }
 
-/// Returns the names of the variables that `docker run` passes on without a value, as in `-e NAME`.
+/// Returns the variables that the arguments of `docker run` name without a value, as in `-e NAME`. `docker` copies
+/// their values from its own environment.
 pub(super) fn passed_variables(args: &[Value]) -> Vec<String> {
     let words: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
     let Some(run) = words.iter().position(|word| *word == "run") else { return Vec::new() };
     let mut names = Vec::new();
-    let mut rest = words[run + 1..].iter();
+    let mut rest = words[run + 1..].iter().peekable();
     while let Some(word) = rest.next() {
         if !word.starts_with('-') {
             // This word is the image. The words after it are arguments of the program in the container.
@@ -109,7 +121,9 @@ pub(super) fn passed_variables(args: &[Value]) -> Vec<String> {
             None if is_flag(word) => continue,
             None => match word.strip_prefix("-e").filter(|name| !name.is_empty()) {
                 Some(name) => ("-e", Some(name)),
-                None => (*word, rest.next().copied()),
+                // An option that is not in `FLAGS` has a value, unless another option follows: no value begins with a
+                // dash.
+                None => (*word, rest.next_if(|next| !next.starts_with('-')).copied()),
             },
         };
         if let ("-e" | "--env", Some(name)) = (option, value)
@@ -131,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn socket_comes_from_the_variable_or_is_the_first_that_exists() {
+    fn engine_socket_is_the_first_that_exists_unless_the_variable_names_one() {
         let check = |engine: ContainerEngine,
                      set: &[(&str, &str)],
                      present: &[&str],
@@ -156,14 +170,18 @@ mod tests {
     }
 
     #[test]
-    fn variables_without_a_value_are_found_before_the_image() {
+    fn passed_variables_are_those_without_a_value_before_the_image() {
         let check = |line: &str, expected: &[&str]| {
             let words: Vec<Value> = line.split(' ').map(Value::from).collect();
             assert_eq!(passed_variables(&words), expected, "{line}");
         };
         check("run -i --rm -e TOKEN ghcr.io/a/b", &["TOKEN"]);
         check("run -it --env A --env=B -eC -e D=1 --env=E=2 -eF=3 image -e G", &["A", "B", "C"]);
-        check("--context x run --name -e -v /a:/b -p 1:2 -e A image", &["A"]);
+        check("--context x run --name n -v /a:/b -p 1:2 -e A image", &["A"]);
+        check("run --replace -e A --rm image -e B", &["A"]);
+        check("run --replace image -e A", &[]);
+        check("run --new-flag -e A image", &["A"]);
+        check("run --new-flag --env A image", &["A"]);
         check("exec -e A box", &[]);
         check("run -e", &[]);
     }

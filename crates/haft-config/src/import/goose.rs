@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::variables::{VariableStyle, rewrite_map, rewrite_words};
+use super::variables::{VariableStyle, rewrite, rewrite_map, rewrite_words};
 use super::{EntryBuilder, ImportedServers, TimeoutUnit};
 use crate::yaml;
 
@@ -35,9 +35,12 @@ fn of_extension(extension: &Map<String, Value>, kind: &str, builder: &mut EntryB
     let mut env = Map::new();
     for (key, value) in extension {
         match (key.as_str(), value) {
-            ("cmd", Value::String(program)) => builder.set("command", program.clone()),
+            ("cmd", Value::String(program)) => {
+                let program = rewrite(program, VariableStyle::None, builder);
+                builder.set("command", program);
+            }
             ("args", value) => {
-                let words = rewrite_words(value, VariableStyle::None, builder);
+                let words = rewrite_words(key, value, VariableStyle::None, builder);
                 builder.set("args", words);
             }
             ("envs", Value::Object(map)) => env.extend(rewrite_map(map, VariableStyle::None, builder)),
@@ -49,18 +52,22 @@ fn of_extension(extension: &Map<String, Value>, kind: &str, builder: &mut EntryB
                     ));
                 }
             }
-            ("uri", Value::String(url)) => builder.set("url", url.clone()),
+            ("uri", Value::String(url)) => {
+                let url = rewrite(url, VariableStyle::None, builder);
+                builder.set("url", url);
+            }
             ("headers", Value::Object(map)) => {
                 let map = rewrite_map(map, VariableStyle::Braces, builder);
                 builder.set("headers", map);
             }
-            ("enabled", Value::Bool(false)) => builder.set("disabled", true),
+            ("enabled", value) => builder.enabled_by(key, value),
             // An empty list means all tools.
             ("available_tools", Value::Array(names)) if names.is_empty() => {}
             ("available_tools", names) => builder.allow_tools(key, names),
             ("timeout", value) => builder.time_limit("requestTimeout", key, value, TimeoutUnit::Seconds),
             ("bundled" | "description" | "display_name", _) => builder.describing(key),
-            ("enabled" | "name" | "type", _) => {}
+            ("name" | "type", _) => {}
+            ("cmd" | "envs" | "env_keys" | "uri" | "headers", value) => builder.malformed(key, value),
             (key, _) => builder.not_taken(key),
         }
     }

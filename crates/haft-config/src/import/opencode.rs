@@ -31,7 +31,7 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
     match (key, value) {
         // In opencode, `command` is a list of the program and its arguments.
         ("command", value) => {
-            let mut words = rewrite_words(value, style, builder).into_iter();
+            let mut words = rewrite_words(key, value, style, builder).into_iter();
             if let Some(program) = words.next() {
                 builder.set("command", program);
                 builder.set("args", words.collect::<Vec<_>>());
@@ -49,10 +49,14 @@ fn member(key: &str, value: &Value, builder: &mut EntryBuilder) {
             let map = rewrite_map(map, style, builder);
             builder.set("headers", map);
         }
-        ("cwd", Value::String(path)) => builder.set("cwd", path.clone()),
-        ("enabled", Value::Bool(false)) => builder.set("disabled", true),
+        ("cwd", Value::String(path)) => {
+            let path = rewrite(path, style, builder);
+            builder.set("cwd", path);
+        }
+        ("enabled", value) => builder.enabled_by(key, value),
         ("timeout", value) => builder.time_limit("requestTimeout", key, value, TimeoutUnit::Milliseconds),
-        ("enabled" | "type", _) => {}
+        ("type", _) => {}
+        ("environment" | "url" | "headers" | "cwd", value) => builder.malformed(key, value),
         ("oauth", _) => builder.note("haft cannot import the login; log in to the server with haft"),
         (key, _) => builder.not_taken(key),
     }

@@ -36,7 +36,7 @@ fn of_project(path: &str, project: &Value, dialect: ServerDialect, found: &mut I
     let first = found.servers.len();
     of_section(project.get("mcpServers"), dialect, found);
     for server in &mut found.servers[first..] {
-        server.notes.push(format!("the other program uses this server only in `{path}`"));
+        server.notes.push(format!("the imported file defines this server only for the project `{path}`"));
     }
 }
 
@@ -151,14 +151,15 @@ fn of_server(name: &str, server: &Map<String, Value>, dialect: ServerDialect, fo
 
 fn member(key: &str, value: &Value, style: VariableStyle, builder: &mut EntryBuilder) {
     match (key, value) {
-        ("command" | "cwd", value) => {
-            if let Some(text) = text_of(value) {
+        ("command" | "cwd", value) => match text_of(value) {
+            Some(text) => {
                 let text = rewrite(&text, style, builder);
                 builder.set(key, text);
             }
-        }
+            None => builder.malformed(key, value),
+        },
         ("args", value) => {
-            let words = rewrite_words(value, style, builder);
+            let words = rewrite_words(key, value, style, builder);
             builder.set("args", words);
         }
         ("env", Value::Object(map)) => {
@@ -179,11 +180,8 @@ fn member(key: &str, value: &Value, style: VariableStyle, builder: &mut EntryBui
             }
         }
         ("type" | "transport", Value::String(kind)) => transport(kind, builder),
-        ("disabled", Value::Bool(disabled)) => {
-            if *disabled {
-                builder.set("disabled", true);
-            }
-        }
+        ("disabled", value) => builder.disabled_by(key, value),
+        ("enabled", value) => builder.enabled_by(key, value),
         // Gemini CLI, GitHub Copilot CLI and VS Code name the tools that a model may use.
         (
             "includeTools" | "toolsAllowed" | "toolNamesAllowed" | "allowedTools" | "enabledTools" | "tools",
@@ -207,6 +205,12 @@ fn member(key: &str, value: &Value, style: VariableStyle, builder: &mut EntryBui
         }
         ("description" | "dev" | "gallery" | "icon" | "metadata" | "name" | "version", _) => {
             builder.describing(key);
+        }
+        (
+            "env" | "headers" | "requestInit" | "url" | "serverUrl" | "httpUrl" | "type" | "transport",
+            value,
+        ) => {
+            builder.malformed(key, value);
         }
         (key, _) => builder.not_taken(key),
     }

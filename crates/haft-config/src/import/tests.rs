@@ -103,7 +103,7 @@ fn claude_and_editor_fixtures_become_valid_entries() {
             "type": "http",
             "url": "https://example.com/mcp",
             "headers": {"Authorization": "Bearer token"},
-            "requestTimeout": 60_000,
+            "requestTimeout": "1m",
         }}),
         &["remote: haft did not import the key `alwaysAllow`: haft uses its own policy rules"],
     );
@@ -124,7 +124,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "toolsAllowed": ["read_*"],
                 "toolsDenied": ["read_secret"],
             },
-            "streamed": {"type": "http", "url": "https://example.com/mcp", "requestTimeout": 5000},
+            "streamed": {"type": "http", "url": "https://example.com/mcp", "requestTimeout": "5s"},
         }),
         &["streamed: haft did not import the key `trust`: haft uses its own policy rules"],
     );
@@ -133,7 +133,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
         include_str!("fixtures/opencode.jsonc"),
         &json!({
             "local": {"command": "bun", "args": ["x", "my-mcp"], "env": {"KEY": "${MY_KEY}", "NOTE": "${NOTE_TXT}"}},
-            "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true, "requestTimeout": 8000},
+            "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${T}"}, "disabled": true, "requestTimeout": "8s"},
         }),
         &[
             "local: set the environment variable `NOTE_TXT` to the content",
@@ -149,7 +149,7 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "command": "uvx",
                 "args": ["mcp-server-fetch"],
                 "env": {"MODE": "fast", "FETCH_TOKEN": "${FETCH_TOKEN}"},
-                "requestTimeout": 300_000,
+                "requestTimeout": "5m",
                 "toolsAllowed": ["fetch"],
             },
             "remote": {"url": "https://example.com/mcp", "headers": {"X-Key": "value"}, "disabled": true},
@@ -168,8 +168,8 @@ fn gemini_opencode_goose_and_codex_fixtures_become_valid_entries() {
                 "command": "npx",
                 "args": ["-y", "docs-server"],
                 "env": {"MODE": "fast", "DOCS_TOKEN": "${DOCS_TOKEN}"},
-                "startupTimeout": 20_000,
-                "requestTimeout": 7_500,
+                "startupTimeout": "20s",
+                "requestTimeout": "7500ms",
                 "toolsAllowed": ["search"],
             },
             "remote": {
@@ -219,9 +219,9 @@ fn time_limits_are_converted_or_a_note_gives_the_reason() {
         let text = json!({"mcpServers": {"a": {"command": "x", "timeout": value}}}).to_string();
         (imported(source, &text)["a"]["requestTimeout"].clone(), notes(source, &text))
     };
-    assert_eq!(limit(ImportSource::Cline, json!(30)), (json!(30_000), vec![]));
-    assert_eq!(limit(ImportSource::Gemini, json!(30)), (json!(30), vec![]));
-    assert_eq!(limit(ImportSource::ClaudeCode, json!(900.9)), (json!(900), vec![]));
+    assert_eq!(limit(ImportSource::Cline, json!(30)), (json!("30s"), vec![]));
+    assert_eq!(limit(ImportSource::Gemini, json!(30)), (json!("30ms"), vec![]));
+    assert_eq!(limit(ImportSource::ClaudeCode, json!(900.9)), (json!("900ms"), vec![]));
     for (source, value) in [(ImportSource::Cline, json!("30")), (ImportSource::Gemini, json!(-1))] {
         let (limit, notes) = limit(source, value);
         assert!(
@@ -252,7 +252,7 @@ fn claude_code_servers_of_the_current_project_are_imported_first() {
     };
     let (servers, notes, skipped) = read_in("/home/me/project/src");
     assert_eq!(servers, ["docs \"inner\"", "docs \"outer\"", "home \"x\"", "docs \"user\""]);
-    assert_eq!(notes[0], "the other program uses this server only in `/home/me/project`");
+    assert_eq!(notes[0], "the imported file defines this server only for the project `/home/me/project`");
     let reason = "the server belongs to the project `/home/me/project2`; import it in that directory";
     assert_eq!(skipped, [("other".to_owned(), reason.to_owned())]);
     let (servers, _, skipped) = read_in("/elsewhere");
@@ -421,4 +421,122 @@ fn dollar_name_gets_braces_for_gemini_and_a_note_for_unknown_programs() {
     assert_eq!(found.servers[0].entry["args"], kept);
     let noted: Vec<bool> = found.servers[0].notes.iter().map(|note| note.contains("as plain text")).collect();
     assert_eq!(noted, [true, true], "{:?}", found.servers[0].notes);
+}
+
+#[test]
+fn entries_that_haft_cannot_resolve_are_skipped_with_the_reason() {
+    let text = json!({"mcpServers": {
+        "far": {"type": "stdio", "url": "https://example.com/mcp"},
+        "good": {"command": "x", "env": {"TOKEN": "${UNSET}"}},
+        "near": {"type": "http", "command": "npx"},
+    }});
+    let mut found = read(ImportSource::Cursor, &text.to_string(), None).unwrap();
+    assert_eq!(found.servers.len(), 3);
+    found.skip_invalid(&|_| None);
+    let names: Vec<&str> = found.servers.iter().map(|server| server.name.as_str()).collect();
+    assert_eq!(names, ["good"], "an unset variable only makes a server unavailable");
+    let reasons = [("far", "type `stdio` needs a `command`"), ("near", "this `type` needs a `url`")];
+    assert_eq!(found.skipped.len(), reasons.len());
+    for ((name, reason), (server, part)) in found.skipped.iter().zip(reasons) {
+        assert!(name == server && reason.contains(part), "{name}: {reason}");
+    }
+}
+
+#[test]
+fn server_with_incomplete_arguments_is_skipped() {
+    for args in [json!("-y pkg"), json!({"a": 1}), json!(["-y", null]), json!(["-y", {"a": 1}])] {
+        let text = json!({"mcpServers": {"a": {"command": "npx", "args": args}}}).to_string();
+        assert_eq!(imported(ImportSource::Cursor, &text), json!({}), "{args}");
+        assert_eq!(
+            notes(ImportSource::Cursor, &text),
+            ["a skipped: the value of the key `args` is not a list of texts"]
+        );
+    }
+    let text = json!({"mcpServers": {"a": {"command": "npx", "args": null}}}).to_string();
+    assert_eq!(imported(ImportSource::Cursor, &text)["a"]["command"], "npx");
+    let opencode = r#"{"mcp": {"a": {"type": "local", "command": "npx -y pkg"}}}"#;
+    assert_eq!(
+        notes(ImportSource::Opencode, opencode),
+        ["a skipped: the value of the key `command` is not a list of texts"]
+    );
+}
+
+#[test]
+fn server_with_an_unclear_switch_is_disabled() {
+    let check = |source: ImportSource, key: &str, value: Value, disabled: bool, noted: bool| {
+        let text = match source {
+            ImportSource::Opencode => json!({"mcp": {"a": {"command": ["x"], key: value}}}).to_string(),
+            ImportSource::Goose => {
+                format!("extensions:\n  a:\n    type: stdio\n    cmd: x\n    {key}: {value}\n")
+            }
+            ImportSource::Codex => format!("[mcp_servers.a]\ncommand = \"x\"\n{key} = {value}\n"),
+            _ => json!({"mcpServers": {"a": {"command": "x", key: value}}}).to_string(),
+        };
+        let entry = imported(source, &text)["a"].clone();
+        assert_eq!(entry["disabled"] == true, disabled, "{text}");
+        let notes = notes(source, &text);
+        assert_eq!(notes.iter().any(|note| note.contains("neither `true` nor `false`")), noted, "{notes:?}");
+        assert_eq!(notes.len(), usize::from(noted), "{notes:?}");
+    };
+    let cursor = ImportSource::Cursor;
+    check(cursor, "disabled", json!(true), true, false);
+    check(cursor, "disabled", json!("true"), true, false);
+    check(cursor, "disabled", json!("False"), false, false);
+    check(cursor, "disabled", json!(null), false, false);
+    check(cursor, "disabled", json!(1), true, true);
+    check(cursor, "disabled", json!("yes"), true, true);
+    for source in [cursor, ImportSource::Codex, ImportSource::Goose, ImportSource::Opencode] {
+        check(source, "enabled", json!(true), false, false);
+        check(source, "enabled", json!(false), true, false);
+        check(source, "enabled", json!("false"), true, false);
+        check(source, "enabled", json!("no"), true, true);
+    }
+}
+
+#[test]
+fn import_lists_the_variables_that_have_no_value_in_haft() {
+    let joined = |source: ImportSource, text: &str| notes(source, text).join("\n");
+    let of = |word: &str| json!({"servers": {"a": {"command": "x", "args": [word]}}}).to_string();
+    for word in ["${config:editor.fontSize}", "${command:pick}", "${workspaceFolderBasename}", "${file}"] {
+        let notes = joined(ImportSource::VsCode, &of(word));
+        assert!(notes.contains(&format!("haft has no value for `{word}`")), "{word}: {notes}");
+    }
+    for word in ["${NAME}", "${NAME:-default}", "${env:NAME}", "${workspaceFolder}", "$NAME", "{config:a}"] {
+        assert_eq!(joined(ImportSource::VsCode, &of(word)), "", "{word}");
+    }
+    let plain = "`${HOME}` is plain text in the other program";
+    for (source, text) in [
+        (ImportSource::Codex, "[mcp_servers.a]\ncommand = \"x\"\nargs = [\"${HOME}\"]\n"),
+        (ImportSource::Codex, "[mcp_servers.a]\ncommand = \"${HOME}/x\"\n"),
+        (
+            ImportSource::Goose,
+            "extensions:\n  a:\n    type: stdio\n    cmd: x\n    envs:\n      A: ${HOME}\n",
+        ),
+        (ImportSource::Opencode, r#"{"mcp": {"a": {"command": ["x", "${HOME}"]}}}"#),
+    ] {
+        assert!(joined(source, text).contains(plain), "{text}: {}", joined(source, text));
+    }
+    let opencode = r#"{"mcp": {"a": {"command": ["x", "{env:HOME}", "$HOME"]}}}"#;
+    assert_eq!(joined(ImportSource::Opencode, opencode), "");
+}
+
+#[test]
+fn import_notes_each_key_whose_value_has_an_unusable_type() {
+    let check = |source: ImportSource, text: &str, key: &str| {
+        let notes = notes(source, text);
+        let expected =
+            format!("a: haft did not import the key `{key}`, because it cannot use a value of this type");
+        assert!(notes.contains(&expected), "{text}: {notes:?}");
+    };
+    for (key, value) in [("env", json!([])), ("headers", json!("x")), ("cwd", json!({})), ("type", json!(7))]
+    {
+        let text = json!({"mcpServers": {"a": {"command": "x", key: value}}}).to_string();
+        check(ImportSource::Cursor, &text, key);
+    }
+    let codex = |line: &str| format!("[mcp_servers.a]\ncommand = \"x\"\n{line}\n");
+    check(ImportSource::Codex, &codex("env_vars = [1]"), "env_vars");
+    check(ImportSource::Codex, &codex("required = 1"), "required");
+    check(ImportSource::Codex, &codex("env_http_headers = { A = 1 }"), "env_http_headers");
+    check(ImportSource::Goose, "extensions:\n  a:\n    type: stdio\n    cmd: x\n    envs: 7\n", "envs");
+    check(ImportSource::Opencode, r#"{"mcp": {"a": {"command": ["x"], "environment": 7}}}"#, "environment");
 }

@@ -19,10 +19,32 @@ pub(super) enum VariableStyle {
     None,
 }
 
+/// The variables without a kind that VS Code sets itself. They are not environment variables.
+const EDITOR_VARIABLES: [&str; 15] = [
+    "columnNumber",
+    "defaultBuildTask",
+    "execPath",
+    "file",
+    "fileBasename",
+    "fileBasenameNoExtension",
+    "fileDirname",
+    "fileDirnameBasename",
+    "fileExtname",
+    "fileWorkspaceFolder",
+    "lineNumber",
+    "relativeFile",
+    "relativeFileDirname",
+    "selectedText",
+    "workspaceFolderBasename",
+];
+
 /// Returns the text with haft's variables, and adds notes about the steps that the user must still do.
 pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuilder) -> String {
     match style {
-        VariableStyle::None => text.to_owned(),
+        VariableStyle::None => {
+            note_plain_braces(text, builder);
+            text.to_owned()
+        }
         VariableStyle::Braces => rewrite_between(text, "${", builder, brace_variable),
         VariableStyle::Dollars => rewrite_between(&braced(text).0, "${", builder, brace_variable),
         VariableStyle::Unknown => {
@@ -33,7 +55,21 @@ pub(super) fn rewrite(text: &str, style: VariableStyle, builder: &mut EntryBuild
             }
             rewrite_between(text, "${", builder, brace_variable)
         }
-        VariableStyle::Opencode => rewrite_between(text, "{", builder, opencode_variable),
+        VariableStyle::Opencode => {
+            note_plain_braces(text, builder);
+            rewrite_between(text, "{", builder, opencode_variable)
+        }
+    }
+}
+
+/// Notes each `${NAME}` that is plain text in the other program. In the configuration of haft it is a variable, and
+/// there is no way to write it as plain text.
+fn note_plain_braces(text: &str, builder: &mut EntryBuilder) {
+    for (inside, _) in text.split("${").skip(1).filter_map(|after| after.split_once('}')) {
+        builder.note(format!(
+            "`${{{inside}}}` is plain text in the other program, but a variable in haft; if the server needs the plain \
+             text, set it in a script that starts the server"
+        ));
     }
 }
 
@@ -93,7 +129,16 @@ fn brace_variable(inside: &str, builder: &mut EntryBuilder) -> Option<String> {
         ("", "userHome") => Some("${HOME}".into()),
         ("", "workspaceFolder" | "workspaceRoot" | "cwd") => Some(".".into()),
         ("", "pathSeparator" | "/") => Some("/".into()),
-        (_, _) => None,
+        // The default of a variable: `${NAME:-default}`.
+        (kind, default) if !kind.is_empty() && default.starts_with('-') => None,
+        ("", name) if !EDITOR_VARIABLES.contains(&name) => None,
+        (_, _) => {
+            builder.note(format!(
+                "haft has no value for `${{{inside}}}` of the other program; replace it in the entry, otherwise the \
+                 server does not start"
+            ));
+            None
+        }
     }
 }
 
@@ -146,8 +191,26 @@ pub(super) fn text_of(value: &Value) -> Option<String> {
     }
 }
 
-/// Converts the variables in each word of a list.
-pub(super) fn rewrite_words(words: &Value, style: VariableStyle, builder: &mut EntryBuilder) -> Vec<Value> {
-    let words = words.as_array().into_iter().flatten().filter_map(text_of);
-    words.map(|word| Value::from(rewrite(&word, style, builder))).collect()
+/// Converts the variables in each word of a list. A list that is not complete makes the server unusable, because the
+/// program would start with other arguments.
+pub(super) fn rewrite_words(
+    key: &str,
+    words: &Value,
+    style: VariableStyle,
+    builder: &mut EntryBuilder,
+) -> Vec<Value> {
+    let Some(words) = words_of(words) else {
+        builder.unusable(format!("the value of the key `{key}` is not a list of texts"));
+        return Vec::new();
+    };
+    words.into_iter().map(|word| Value::from(rewrite(&word, style, builder))).collect()
+}
+
+/// Returns the words of a list; `None` if the value is not a list, or contains a value that is not a word.
+fn words_of(words: &Value) -> Option<Vec<String>> {
+    match words {
+        Value::Null => Some(Vec::new()),
+        Value::Array(words) => words.iter().map(text_of).collect(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => None,
+    }
 }

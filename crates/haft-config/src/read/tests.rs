@@ -70,6 +70,23 @@ fn old_key_in_seconds_becomes_milliseconds() {
 }
 
 #[test]
+fn duration_without_a_unit_in_a_file_is_milliseconds_and_warned_about() {
+    let warnings = |text: &str| -> Vec<String> {
+        read_text(text).unwrap().warnings.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(
+        warnings("{\"toolTimeout\": 5000, \"sessions\": {\"keep\": \"60000\"}}"),
+        [
+            "/p/haft.json:1:17: toolTimeout: the duration `5000` has no unit and means milliseconds; write \"5s\"",
+            "/p/haft.json:1:44: sessions.keep: the duration `60000` has no unit and means milliseconds; write \"1m\"",
+        ]
+    );
+    assert!(warnings("{\"toolTimeout\": \"5s\", \"cache\": {\"maxBytes\": 5}}").is_empty());
+    let old = warnings("{\"queues\": {\"q\": {\"defaultTimeoutMs\": 5}}}");
+    assert!(old.len() == 1 && old[0].contains("was renamed to `timeout`"), "{old:?}");
+}
+
+#[test]
 fn config_error_has_position_key_and_hint() {
     check_errors(
         "{\n  \"sandbox\": { \"mod\": \"network\" }\n}",
@@ -98,25 +115,16 @@ fn config_error_has_position_key_and_hint() {
 #[test]
 fn wrong_type_error_names_expected_and_found() {
     let check = |text: &str, expected: &str| check_errors(text, &[expected]);
-    check(
-        "{\"toolTimeout\": true}",
-        "1:17: toolTimeout: expected milliseconds, or a duration such as \"90s\"; found true",
-    );
-    check(
-        "{\"toolTimeout\": 1.5}",
-        "1:17: toolTimeout: expected milliseconds, or a duration such as \"90s\"; found 1.5",
-    );
-    check(
-        "{\"toolTimeout\": 0}",
-        "1:17: toolTimeout: expected milliseconds, or a duration such as \"90s\"; found 0",
-    );
+    check("{\"toolTimeout\": true}", "1:17: toolTimeout: expected a duration such as \"90s\"; found true");
+    check("{\"toolTimeout\": 1.5}", "1:17: toolTimeout: expected a duration such as \"90s\"; found 1.5");
+    check("{\"toolTimeout\": 0}", "1:17: toolTimeout: expected a duration such as \"90s\"; found 0");
     check(
         "{\"toolTimeout\": \"off\"}",
         "1:17: toolTimeout: expected a duration such as 90s, 1500ms or 2m; got `off`",
     );
     check(
-        "{\"toolResponseMaxBytes\": -1}",
-        "1:26: toolResponseMaxBytes: expected a whole number of at least 1; found -1",
+        "{\"maxToolResponseBytes\": -1}",
+        "1:26: maxToolResponseBytes: expected a whole number of at least 1; found -1",
     );
     check(
         "{\"toolOutput\": {\"enabled\": \"yes\"}}",

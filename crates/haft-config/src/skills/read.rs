@@ -213,8 +213,9 @@ impl SkillReader<'_> {
     /// missing, reads the requirements from `metadata`, where other products keep them.
     fn requires(&mut self) -> SkillRequirements {
         let of_metadata = self.keys.get("metadata").and_then(Value::as_object).into_iter().flatten();
-        let kept: Vec<&Value> = of_metadata.filter_map(|(_, product)| product.get("requires")).collect();
-        match self.keys.get("requires").or(kept.first().copied()) {
+        let product_requires: Vec<&Value> =
+            of_metadata.filter_map(|(_, product)| product.get("requires")).collect();
+        match self.keys.get("requires").or(product_requires.first().copied()) {
             Some(Value::Object(both)) => {
                 for key in both.keys().filter(|key| !matches!(key.as_str(), "bins" | "env")) {
                     self.wrong(

@@ -1,6 +1,5 @@
 //! The programs and variables that a skill requires, and the missing ones.
 
-use std::fmt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -16,9 +15,11 @@ pub struct SkillRequirements {
 }
 
 /// A requirement of a skill that is not met.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MissingRequirement {
+    #[error("program `{0}` is not on PATH")]
     Program(String),
+    #[error("variable `{0}` is not set")]
     Variable(String),
 }
 
@@ -42,13 +43,4 @@ fn is_on(path: &str, program: &str) -> bool {
         found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
     !program.contains('/') && path.split(':').filter(|directory| !directory.is_empty()).any(runs)
-}
-
-impl fmt::Display for MissingRequirement {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Program(name) => write!(f, "program `{name}` is not on PATH"),
-            Self::Variable(name) => write!(f, "variable `{name}` is not set"),
-        }
-    }
 }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use haft_core::home::Home;
 
@@ -11,6 +12,9 @@ use super::*;
 use crate::UntrustedReason;
 use crate::resolved::McpEndpoint;
 use crate::trust::{FileDigest, TrustRecord};
+
+/// The longest time in which haft must refuse a bomb. It takes milliseconds; a busy machine is slower.
+const BOMB_TIME_MAX: Duration = Duration::from_secs(2);
 
 fn variables(name: &str) -> Option<String> {
     match name {
@@ -149,6 +153,39 @@ fn invalid_skill_keys_are_reported_with_line_and_hint() {
     check(&yaml(&format!("metadata: {}", "[".repeat(10_000))), 4, "");
 }
 
+/// Returns YAML whose aliases expand to 10^9 values.
+fn alias_bomb() -> String {
+    let levels = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let line = |(at, name): (usize, &&str)| {
+        let item = if at == 0 { "x".to_owned() } else { format!("*{}", levels[at - 1]) };
+        format!("{name}: &{name} [{}]\n", vec![item; 10].join(", "))
+    };
+    levels.iter().enumerate().map(line).collect()
+}
+
+#[test]
+fn alias_bomb_in_a_skill_is_an_error_at_once() {
+    let begun = Instant::now();
+    let errors = read(&format!("---\nname: a\ndescription: b\n{}---\n", alias_bomb())).unwrap_err();
+    assert!(begun.elapsed() < BOMB_TIME_MAX, "{:?}", begun.elapsed());
+    assert!(errors[0].to_string().contains("s/SKILL.md:"), "{errors:?}");
+}
+
+/// The file occupies no disk space, and haft must not read it into memory.
+#[test]
+fn skill_file_of_fifty_megabytes_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let home = Home::at(&dir.path().join("home"));
+    crate::home::create(&home).unwrap();
+    let file = skill_at(&home.root().join("skills"), "huge", "large");
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(50 << 20).unwrap();
+    let begun = Instant::now();
+    let found = load(Some(&home), None, &variables);
+    assert!(begun.elapsed() < BOMB_TIME_MAX, "{:?}", begun.elapsed());
+    assert!(found.skills.is_empty() && found.errors.len() == 1, "{:?}", found.errors);
+    assert!(found.errors[0].to_string().contains("limit"), "{}", found.errors[0]);
+}
+
 fn skill_at(directory: &Path, name: &str, description: &str) -> std::path::PathBuf {
     let dir = directory.join(name);
     fs::create_dir_all(&dir).unwrap();
@@ -206,7 +243,7 @@ fn symlinked_and_invalid_skills_are_skipped() {
 
 /// The commands of a linked skill would be looked up in the project that contains the link.
 #[test]
-fn trusting_a_skill_in_one_project_does_not_trust_it_in_another() {
+fn skill_that_is_trusted_in_one_project_is_untrusted_in_other_projects() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().canonicalize().unwrap();
     let home = Home::at(&root.join("home"));

@@ -53,7 +53,7 @@ pub(crate) struct RawServe {
 
     /// The maximum size of a workspace together with its `/tmp`; a response that exceeds it fails. The limit does not apply if `workspace` is a path
     #[schemars(range(min = 1), extend("default" = default::WORKSPACE_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(crate) workspace_max_bytes: Option<u64>,
+    pub(crate) max_workspace_bytes: Option<u64>,
 
     /// How long haft keeps a workspace after its last use. The key has no effect if `workspace` is a path
     #[schemars(extend("default" = default::WORKSPACE_KEEP_MS, "x-unit" = "milliseconds"))]
@@ -64,7 +64,7 @@ pub(crate) struct RawServe {
 
     /// The maximum disk space of a tenant: stored responses, conversations, events, sessions, tool outputs and workspaces; above it haft refuses new runs of the tenant
     #[schemars(range(min = 1), extend("default" = default::TENANT_BYTES_MAX, "x-unit" = "bytes"))]
-    pub(crate) tenant_max_bytes: Option<u64>,
+    pub(crate) max_tenant_bytes: Option<u64>,
 
     /// The share of the disk that must be free, in percent; below it haft refuses new runs and finishes those in progress
     #[schemars(range(max = 100), extend("default" = default::FREE_DISK_PERCENT_MIN))]

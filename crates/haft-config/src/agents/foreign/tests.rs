@@ -211,7 +211,7 @@ fn agent_file_with_an_unclear_tool_restriction_is_refused() {
 }
 
 #[test]
-fn only_the_agent_directories_of_other_programs_are_translated() {
+fn agent_file_is_translated_only_if_it_is_in_a_directory_of_another_program() {
     let check = |path: &str, expected| assert_eq!(format_of(Path::new(path)), expected, "{path}");
     check("/p/.claude/agents/a.md", Some(AgentFormat::ClaudeCode));
     check("/p/.claude/agents/team/a.md", Some(AgentFormat::ClaudeCode));
