@@ -2,6 +2,7 @@
 //! warns about definitions that changed since haft last saw them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_config::ResolvedConfig;
@@ -9,6 +10,7 @@ use haft_config::resolved::McpServerSettings;
 use haft_core::digest::Digest;
 use haft_core::home::Home;
 use haft_core::name::Namespace;
+use haft_core::principal::Principal;
 use haft_core::provider::{ProviderKind, ToolProvider};
 use haft_core::tool_lock::{
     CanonicalTool, LockFormat, LockedSource, ToolLock, is_watched, own_name, source_key, source_key_of,
@@ -23,6 +25,9 @@ use crate::source_address::address;
 /// The maximum number of tool names that a warning lists.
 const NAMES_MAX: usize = 5;
 
+/// The number of hexadecimal digits of each digest in the key of a pin.
+const KEY_DIGITS: usize = 16;
+
 /// Compares the tools of an orchestrator with the lock file or, without one, with the pinned definitions.
 #[derive(Debug, Clone)]
 pub struct DefinitionWatch {
@@ -33,6 +38,8 @@ pub struct DefinitionWatch {
     /// The MCP servers that a caller named. Their tools are not compared, because two callers may give the same name to
     /// different servers.
     ignored: Vec<String>,
+    /// The identity for which the tools were listed. A server may show other tools to each principal.
+    principal: Principal,
     /// The quarantined tools that were already reported, shared by the clones of this watch.
     reported: Arc<Mutex<QuarantinedTools>>,
 }
@@ -51,6 +58,7 @@ impl DefinitionWatch {
             pins: ToolPins::of(home),
             addresses: Arc::new(addresses),
             ignored: Vec::new(),
+            principal: Principal::local(),
             reported: Arc::default(),
         }
     }
@@ -59,6 +67,13 @@ impl DefinitionWatch {
     #[must_use]
     pub fn ignoring(mut self, namespaces: Vec<String>) -> Self {
         self.ignored = namespaces;
+        self
+    }
+
+    /// Compares the tools with the pins of this principal.
+    #[must_use]
+    pub fn for_principal(mut self, principal: &Principal) -> Self {
+        self.principal = principal.clone();
         self
     }
 
@@ -84,6 +99,27 @@ impl DefinitionWatch {
         let new = without(&found, &reported);
         *reported = found;
         quarantine_warnings(lock, &new)
+    }
+
+    /// Returns warnings like [`late_warnings`](Self::late_warnings), but reports each quarantined tool only once for all
+    /// clones of this watch, for an interface that opens the same servers for many clients.
+    pub fn unreported_warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+        let Some(lock) = &self.lock else { return self.warnings(orchestrator) };
+        let found = self.quarantined(lock, &orchestrator.catalog().snapshot());
+        let mut reported = self.reported();
+        let new = without(&found, &reported);
+        for (provider, names) in found {
+            reported.entry(provider).or_default().extend(names);
+        }
+        quarantine_warnings(lock, &new)
+    }
+
+    /// Returns warnings about all tools that the lock file quarantines, whether they were reported or not.
+    pub fn quarantine_warnings(&self, orchestrator: &Orchestrator) -> Vec<CatalogWarning> {
+        let warnings = |lock: &Arc<ToolLock>| {
+            quarantine_warnings(lock, &self.quarantined(lock, &orchestrator.catalog().snapshot()))
+        };
+        self.lock.as_ref().map(warnings).unwrap_or_default()
     }
 
     /// Returns true if there is no lock file, or if it contains this MCP server with its current address.
@@ -123,11 +159,25 @@ impl DefinitionWatch {
         self.ignored.iter().any(|ignored| ignored == namespace.as_str())
     }
 
+    /// Returns the key of a source's pins. Two projects may give the same name to different servers, so the key contains
+    /// a digest of the address. It names no principal, because the file outlives the data of a principal.
+    fn pin_key(&self, kind: ProviderKind, namespace: &Namespace) -> String {
+        let mut key = source_key(kind, namespace.as_str());
+        let digits = |text: &str| Digest::of_text(text).to_string()[..KEY_DIGITS].to_owned();
+        if let Some(address) = self.addresses.get(&key) {
+            let _ = write!(key, " {}", digits(address));
+        }
+        if self.principal != Principal::local() {
+            let _ = write!(key, " {}", digits(&self.principal.to_string()));
+        }
+        key
+    }
+
     fn changed(&self, snapshot: &Snapshot, providers: &[Arc<dyn ToolProvider>]) -> Vec<CatalogWarning> {
         let mut found = SourceDigests::new();
         for tool in watched(snapshot).filter(|tool| !self.is_ignored(&tool.identity().namespace)) {
             let (identity, canonical) = (tool.identity(), CanonicalTool::of(tool.definition()));
-            let source = source_key(identity.kind, identity.namespace.as_str());
+            let source = self.pin_key(identity.kind, &identity.namespace);
             let name = own_name(&canonical, tool.definition());
             found.entry(source).or_default().tools.insert(name, canonical.digest().to_string());
         }
@@ -135,7 +185,7 @@ impl DefinitionWatch {
         for provider in servers.filter(|provider| !self.is_ignored(provider.namespace())) {
             // A server whose instructions are known has listed its tools, so it is compared even if its list is empty.
             if let Some(text) = provider.instructions() {
-                let source = source_key(provider.kind(), provider.namespace().as_str());
+                let source = self.pin_key(provider.kind(), provider.namespace());
                 found.entry(source).or_default().instructions = Digest::of_text(&text).to_string();
             }
         }
@@ -236,7 +286,9 @@ fn warning(change: ChangedPins) -> CatalogWarning {
         parts.push("the instructions for models changed".to_owned());
     }
     let message = format!("{} since haft last listed the tools of this provider", parts.join(", and "));
-    let provider = source.split_once('/').map_or(source.as_str(), |(_, name)| name).to_owned();
+    // After the namespace, the key of a pin contains the address and the principal.
+    let name = source.split_once('/').map_or(source.as_str(), |(_, name)| name);
+    let provider = name.split(' ').next().unwrap_or(name).to_owned();
     CatalogWarning { provider, message }
 }
 
@@ -286,12 +338,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn pin_key_is_different_for_each_address_and_principal() {
+        let place = tempfile::tempdir().unwrap();
+        let with_address = |address: &str| DefinitionWatch {
+            lock: None,
+            pins: ToolPins::of(&Home::at(place.path())),
+            addresses: Arc::new([("mcp/docs".to_owned(), address.to_owned())].into()),
+            ignored: Vec::new(),
+            principal: Principal::local(),
+            reported: Arc::default(),
+        };
+        let key =
+            |watch: &DefinitionWatch| watch.pin_key(ProviderKind::Mcp, &Namespace::new("docs").unwrap());
+        let (one, other) = (with_address("program one"), with_address("program other"));
+        let of = |subject: &str| one.clone().for_principal(&Principal::new("acme", subject, "key"));
+        let keys = [key(&one), key(&other), key(&of("me")), key(&of("you"))];
+        assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len(), "{keys:?}");
+        assert_eq!(key(&one), key(&with_address("program one")));
+        assert_eq!(
+            key(&of("me")),
+            key(&one.clone().for_principal(&Principal::new("acme", "me", "other key")))
+        );
+        assert!(keys.iter().all(|key| key.starts_with("mcp/docs ") && !key.contains("acme")), "{keys:?}");
+    }
+
+    #[test]
     fn warnings_name_a_few_tools_and_count_the_rest() {
         let names: Vec<String> = (0..7).map(|at| format!("t{at}")).collect();
         assert_eq!(listed(&names[..2]), "`t0`, `t1`");
         assert_eq!(listed(&names), "`t0`, `t1`, `t2`, `t3`, `t4` and 2 more");
         let change = ChangedPins {
-            source: "mcp/a".into(),
+            source: "mcp/a 0123456789abcdef acme/me".into(),
             changed: vec!["t".into()],
             added: vec!["u".into()],
             removed: vec!["v".into()],

@@ -97,7 +97,8 @@ struct EventLogState {
 /// The right of this process to write the stored log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StoreAccess {
-    /// Another process may still write the log, so this process keeps its events back.
+    /// This process has not claimed the log yet, and another process may still write it. Readers see no new event of
+    /// this process.
     Unclaimed,
     /// This process writes the log. Readers see an event only after it is stored: if another process takes over the
     /// run, it must not give the same number to another event.
@@ -217,7 +218,8 @@ impl EventLog {
         }
     }
 
-    /// Appends an event that did not come through the event sink.
+    /// Appends an event in the form of the log. Events of the engine and the models come through `EventSink::emit`,
+    /// which converts them.
     pub fn append(&self, place: RunPosition, event: LogEvent) {
         let mut state = self.shared.state();
         state.append(place, event);
@@ -230,7 +232,7 @@ impl EventLog {
         state.flush();
         state.closed = true;
         self.announce(state);
-        // The pump ends now, if there is one.
+        // Wake the pump, if there is one, so that it stores the last events and ends.
         self.shared.changed.notify_one();
         self.shared.hurried.notify_one();
     }
@@ -281,7 +283,8 @@ impl fmt::Debug for EventLog {
 }
 
 impl EventLogShared {
-    /// Returns true if no reader waits for new events and the log is not being closed.
+    /// Returns true if the pump may collect events before it writes them to the store: no reader is connected, and the
+    /// log is not closed.
     fn may_wait(&self) -> bool {
         self.store.is_some() && self.next.receiver_count() == 0 && !self.state().closed
     }
@@ -387,7 +390,8 @@ impl EventLogState {
         self.access == StoreAccess::Fenced || (self.closed && self.delta.is_none() && next >= self.next)
     }
 
-    /// Renumbers the events so far, because the previous process may have stored more events since the log was opened.
+    /// Makes this process the writer of the log. Renumbers the events in memory, because the previous process may have
+    /// stored more events since this process opened the log.
     fn continue_after(&mut self, last: u64, epoch: Epoch) {
         self.access = StoreAccess::Writer(epoch);
         (self.first_of_process, self.stored, self.next) = (last + 1, last + 1, last + 1);
@@ -397,7 +401,8 @@ impl EventLogState {
         }
     }
 
-    /// Drops stored events that no reader waits for.
+    /// Drops stored events from memory, except the newest [`UNREAD_EVENTS_MAX`]. A later reader reads the older events
+    /// from the store.
     fn forget_stored(&mut self) {
         let stored = self.stored.saturating_sub(self.first());
         let stored = usize::try_from(stored).unwrap_or(usize::MAX).min(self.events.len());
@@ -435,8 +440,8 @@ async fn pump(log: Weak<EventLogShared>, changed: Arc<Notify>, hurried: Arc<Noti
             }
             drop(shared);
             let Some(due) = due else { break };
-            // Another event, or the end of the log, appends the pending delta early. Do not wait for `due` then,
-            // because a response would end up to 30 ms late.
+            // If another event or the end of the log appends the pending delta early, stop waiting for `due`. Otherwise
+            // a response would end up to 30 ms late.
             let is_due = tokio::select! {
                 () = sleep_until(due) => true,
                 () = hurried.notified() => false,

@@ -8,7 +8,7 @@ use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, ToolName};
 use haft_core::provider::ProviderKind;
 use haft_core::tool::{DefinitionAuthor, Effects, OutputFact, OutputPolicy, ToolFacts, ToolPolicy};
-use haft_engine::{CatalogEntry, GovernedTool, Governor, ToolActivity};
+use haft_engine::{CatalogEntry, GovernedTool, Governor, InactiveReason, ToolActivity};
 use serde::Deserialize;
 
 use haft_config::ResolvedConfig;
@@ -30,7 +30,7 @@ pub struct ConfiguredGovernor {
     pub exposure: EffectExposure,
 }
 
-/// Selects by their effects the tools that an interface, such as the MCP gateway, offers.
+/// Selects the tools that an interface, such as the MCP gateway, offers. The effects of each tool decide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum EffectExposure {
     /// All tools.
@@ -61,11 +61,14 @@ impl Governor for ConfiguredGovernor {
             self.apply_server_settings(&mut decided.policy, tool, server);
             decided.trusted_effects = match tool.definition().facts.author {
                 DefinitionAuthor::Source => self.trusted_effects_of(tool, server),
-                DefinitionAuthor::Haft => decided.effects,
+                DefinitionAuthor::Haft | DefinitionAuthor::Protocol => decided.effects,
             };
         }
-        if let Some(why) = self.quarantine(tool).or_else(|| self.exposure.excludes(decided.trusted_effects)) {
-            decided.activity = ToolActivity::Inactive { why: why.into() };
+        let excluded = || self.exposure.excludes(decided.trusted_effects);
+        let quarantined = self.quarantine(tool).map(InactiveReason::Quarantined);
+        if let Some(why) = quarantined.or_else(|| excluded().map(|why| InactiveReason::TurnedOff(why.into())))
+        {
+            decided.activity = ToolActivity::Inactive { why };
         }
         decided
     }
@@ -112,7 +115,12 @@ impl ConfiguredGovernor {
         let settings = self.config.tool(name);
         let groups = with_configured_groups(undecided.groups, name, &self.config);
         GovernedTool {
-            activity: activity(name, &groups, settings.enabled, &self.config),
+            activity: match facts.author {
+                DefinitionAuthor::Source | DefinitionAuthor::Haft => {
+                    activity(name, &groups, settings.enabled, &self.config)
+                }
+                DefinitionAuthor::Protocol => method_activity(name, settings.enabled, &self.config),
+            },
             effects: settings.effects.unwrap_or(undecided.effects),
             trusted_effects: settings.effects.unwrap_or(undecided.trusted_effects),
             policy: self.policy(facts, settings, &undecided.policy),
@@ -241,7 +249,20 @@ fn activity(
             }
         }
     };
-    ToolActivity::Inactive { why }
+    ToolActivity::Inactive { why: InactiveReason::TurnedOff(why) }
+}
+
+/// Decides whether a method that reads content is active. Ignores `toolsAllowed` and `activeGroups`: these lists select
+/// tools and never contain a method, so they would turn off every method.
+fn method_activity(name: &str, enabled: Option<bool>, config: &ResolvedConfig) -> ToolActivity {
+    let why = if any(&config.tools_denied, name) {
+        "`toolsDenied` of the configuration matches this method"
+    } else if enabled == Some(false) {
+        "`tools` of the configuration sets `enabled: false` for this method"
+    } else {
+        return ToolActivity::Active;
+    };
+    ToolActivity::Inactive { why: InactiveReason::TurnedOff(why.to_owned()) }
 }
 
 fn any(globs: &[ToolGlob], name: &str) -> bool {
@@ -356,6 +377,20 @@ mod tests {
     }
 
     #[test]
+    fn settings_that_select_tools_do_not_apply_to_methods_that_read_content() {
+        let check = |change: fn(&mut ResolvedConfig), expected: bool| {
+            let mut config = haft_config::defaults().unwrap();
+            change(&mut config);
+            assert_eq!(method_activity("git__resources_read", None, &config).is_active(), expected);
+        };
+        check(|config| config.tools_allowed = globs(&["git__log"]), true);
+        check(|config| config.active_groups = Some(vec![group("web")]), true);
+        check(|config| config.tools_denied = globs(&["git__*"]), false);
+        let config = haft_config::defaults().unwrap();
+        assert!(!method_activity("git__resources_read", Some(false), &config).is_active());
+    }
+
+    #[test]
     fn setting_tools_denied_overrides_tool_settings_and_groups() {
         let check = |name: &str, enabled: Option<bool>, change: fn(&mut ResolvedConfig), expected: &str| {
             let mut config = haft_config::defaults().unwrap();
@@ -363,7 +398,7 @@ mod tests {
             let groups = with_configured_groups(vec![group("git")], name, &config);
             let told = match activity(name, &groups, enabled, &config) {
                 ToolActivity::Active => "active".to_owned(),
-                ToolActivity::Inactive { why } => why,
+                ToolActivity::Inactive { why } => why.to_string(),
             };
             assert_eq!(told, expected, "{name} {enabled:?}");
         };

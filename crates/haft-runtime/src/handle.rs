@@ -121,7 +121,7 @@ pub(crate) struct RunShared {
     end_request: Arc<EndRequest>,
     /// The messages of the agent that ended the run.
     conversation: OnceLock<Conversation>,
-    /// The session of a run that keeps its session only in memory, while the run is driven.
+    /// The session while the run is driven, if it is only in memory; otherwise `None`.
     memory: Mutex<Option<MemorySession>>,
     /// The suspended run, if its session is only in memory.
     suspended: OnceLock<SuspendedRun>,
@@ -493,9 +493,12 @@ impl RunShared {
             CallerFunctions::None => &crate::runs::NoFunctions,
             CallerFunctions::OfCaller => &self.client,
         };
+        // If the run was stopped before this point, for example before it was resumed, do not drive it: it must make no
+        // request and no call.
+        let is_stopped = *stop.borrow() != StopRequest::None;
         let driven = tokio::select! {
             biased;
-            driven = self.drive_admitted(run, client, place) => Some(driven),
+            driven = self.drive_admitted(run, client, place), if !is_stopped => Some(driven),
             _ = stop.wait_for(|stop| *stop != StopRequest::None) => None,
         };
         if driven.is_none() && *self.stop.borrow() == StopRequest::Suspend {

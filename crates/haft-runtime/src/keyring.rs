@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use haft_core::duration_text;
 use haft_tools::mcp::Keyring;
 use secrecy::{ExposeSecret, SecretString};
 use secret_service::{Collection, EncryptionType, Error, SecretService};
@@ -62,7 +63,7 @@ async fn with_keyring_timeout<T>(work: impl Future<Output = Result<T, Error>>) -
         Ok(Err(Error::Locked)) => Err("the keyring is locked; unlock the keyring and try again".into()),
         Ok(Err(Error::NoResult)) => Err("the keyring has no default collection".into()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("the keyring did not answer within {} ms", PATIENCE.as_millis())),
+        Err(_) => Err(format!("the keyring did not answer within {}", duration_text::in_words(PATIENCE))),
     }
 }
 

@@ -17,6 +17,7 @@ mod handle;
 pub mod home;
 #[cfg(feature = "keyring")]
 pub mod keyring;
+pub mod lines;
 pub mod models;
 mod pending;
 pub mod pricing;
@@ -27,7 +28,7 @@ mod run_queue;
 pub mod runs;
 pub mod runtime;
 pub mod sampling;
-mod source_address;
+pub mod source_address;
 pub mod spec;
 pub mod stored_variables;
 #[cfg(feature = "otlp")]

@@ -241,12 +241,12 @@ fn provider_of(
         return Err(ModelsError::Command { provider: name.to_owned(), problem });
     }
     let (row, wanted) = found(config, name)?;
-    let mut wishes = wishes(name, &wanted, variables)?;
-    if wishes.format.unwrap_or(row.format) == ModelApiFormat::Anthropic {
-        wishes.base_url = wishes.base_url.map(with_version);
+    let mut overrides = overrides(name, &wanted, variables)?;
+    if overrides.format.unwrap_or(row.format) == ModelApiFormat::Anthropic {
+        overrides.base_url = overrides.base_url.map(with_version);
     }
     let endpoint = row
-        .endpoint(wishes, variables)
+        .endpoint(overrides, variables)
         .map_err(|error| ModelsError::Setup { provider: name.to_owned(), error })?;
     let own = config.models.settings.iter().filter(|(model, _)| model.provider == name);
     let prices =
@@ -483,7 +483,7 @@ pub fn known(config: &ResolvedConfig) -> Vec<String> {
     names
 }
 
-fn wishes(
+fn overrides(
     name: &str,
     wanted: &ProviderSettings,
     variables: VariableSource<'_>,

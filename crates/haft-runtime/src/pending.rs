@@ -13,7 +13,7 @@ use haft_core::approval::{ApprovalAnswer, ApprovalId, ApprovalRequest, Approver}
 use haft_core::elicitation::{ElicitationAnswer, Elicitor};
 use haft_core::event_log::LogEvent;
 use haft_core::position::RunPosition;
-use haft_core::run::ApprovalVerdict;
+use haft_core::run::CallDecision;
 use haft_core::tool::ToolCall;
 use serde_json::Value;
 use tokio::sync::{oneshot, watch};
@@ -36,7 +36,7 @@ pub enum ApprovalDecision {
 }
 
 impl ApprovalDecision {
-    /// Returns this decision as the answer for the engine, which asks a second time when it makes the call.
+    /// Converts the decision into the answer for the engine. The engine asks for approval again when it makes the call.
     fn answer(self) -> ApprovalAnswer {
         match self {
             Self::Allow => ApprovalAnswer::AllowOnce,
@@ -130,7 +130,7 @@ pub(crate) struct PendingDecisions {
 
 #[derive(Default)]
 struct PendingDecisionsState {
-    /// Approval requests of the engine whose run has not parked yet.
+    /// The approval requests that the engine has made and for which the run has not parked yet.
     asked: BTreeMap<ApprovalId, ApprovalRequest>,
     approvals: BTreeMap<ApprovalId, (PendingApproval, oneshot::Sender<ApprovalDecision>)>,
     /// The answers for calls that were allowed and have not started yet.
@@ -245,7 +245,7 @@ impl Approver for PendingDecisions {
         id: ApprovalId,
         place: RunPosition,
         call: &'a ToolCall,
-    ) -> BoxFuture<'a, ApprovalVerdict> {
+    ) -> BoxFuture<'a, CallDecision> {
         Box::pin(async move {
             let decision = self.wait_for(id, place, call).await.unwrap_or(ApprovalDecision::Deny);
             let allowed = decision != ApprovalDecision::Deny;
@@ -253,7 +253,7 @@ impl Approver for PendingDecisions {
                 self.state().allowed.insert(id, decision.answer());
             }
             self.log.append(place, LogEvent::ApprovalDecided { approval: id.to_string(), allowed });
-            if allowed { ApprovalVerdict::Allowed } else { ApprovalVerdict::Denied }
+            if allowed { CallDecision::Allow } else { CallDecision::Deny }
         })
     }
 }

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn run_queue_refuses_a_run_if_it_is_full_or_if_the_tenant_fills_half_of_it() {
+    fn run_queue_refuses_a_run_if_the_queue_is_full_or_half_full_with_runs_of_its_tenant() {
         let queue = queue(1, 4);
         let _working = enter(&queue, "a");
         let _waiting = [enter(&queue, "a"), enter(&queue, "a")];

@@ -7,6 +7,7 @@
 mod active_run;
 mod agent_tools;
 mod available_skills;
+mod caller_choice;
 mod context;
 mod environment;
 mod input;
@@ -24,6 +25,7 @@ mod system_prompt;
 
 pub use active_run::{ActiveRun, ClientFunctions, NoFunctions, RunRequest};
 pub use available_skills::AvailableSkills;
+pub use caller_choice::CallerChoice;
 pub use environment::{LeftSessions, RunEnvironment, Variables};
 pub(crate) use input::check_input;
 pub use partial_output::PartialOutputs;

@@ -23,7 +23,6 @@ use haft_core::event::{Event, EventSink};
 use haft_core::event_store::RunKey;
 use haft_core::grant_store::GrantStore;
 use haft_core::home::Home;
-use haft_core::model_request::ToolChoice;
 use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_core::output_store::{OutputStore, OutputStores as _, StoreError};
 use haft_core::position::{RunPosition, SessionId};
@@ -48,11 +47,13 @@ use crate::models::ModelsError;
 use crate::pending::PendingDecisions;
 use crate::run_queue::{QueueEntry, QueuePlace, RunQueue};
 use crate::runs::{
-    ActiveRun, LeftSessions, PartialOutputs, PreparedAgent, ResumedSession, RunRequest, Variables,
+    ActiveRun, CallerChoice, LeftSessions, PartialOutputs, PreparedAgent, ResumedSession, RunRequest,
+    Variables,
 };
 use crate::spec::{ModelChoice, RunSecrets, RunSpec, SkillSource, SpecError, StoredSpec};
 use crate::wiring::EngineState;
 use haft_config::ResolvedConfig;
+use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::expand::VariableSource;
 use haft_config::skills::{MissingRequirement, Skill, Skills};
 
@@ -217,7 +218,7 @@ impl Runtime {
         spec.secrets = secrets.names();
         let started = self.begin(id, spec, &secrets, hooks).await;
         if let (Err(_), Some((principal, key))) = (&started, principal_and_key) {
-            self.shared.stores.keys.release(&principal, &key).await;
+            self.shared.stores.keys.release(&principal, &key, id).await;
         }
         started
     }
@@ -243,7 +244,7 @@ impl Runtime {
         let PreparedRun { agent, context, mut shared, routing } = prepared;
         shared.warn(unusable);
         check_names(&agent.runnable().agent, unknown_tools)?;
-        let tool_choice = tool_choice(&agent.runnable().agent, &spec, &context)?;
+        let choice = caller_choice(&agent.runnable().agent, &spec, &context)?;
         let mut stored_spec = Value::Null;
         if sessions != SessionStorage::None || recorder.is_some() {
             let (stored, blob) = StoredSpec::of(&spec);
@@ -268,13 +269,18 @@ impl Runtime {
             before: routing,
             opening: spec.opening.clone(),
             spec: stored_spec,
-            tool_choice,
+            choice,
             functions: spec.functions.clone(),
             images: spec.images.clone(),
             ..RunRequest::first(prepared, spec.request.clone(), RunPosition::first(id), context, spent)
         };
         let run = ActiveRun::begin(Arc::clone(prepared), request).await.map_err(StartError::Run)?;
         Ok(self.launch(run, agent, shared, functions, place))
+    }
+
+    /// Returns the agents of a spec, for example of a stored one, with the changes of the spec.
+    pub fn agents_of(&self, spec: &RunSpec) -> Result<AgentGraph, AgentGraphError> {
+        spec.graph(&*self.variables(&RunSecrets::none()))
     }
 
     /// Continues a stored run of the local user. `more` is a further request in the same conversation; without it, the
@@ -376,6 +382,7 @@ impl Runtime {
         let prepared = self.prepare(id, &spec, variables, hooks, left, &generation).await;
         let PreparedRun { agent, context, mut shared, .. } = prepared.map_err(ResumeFailure::Start)?;
         shared.warn(unusable);
+        let choice = caller_choice(&agent.runnable().agent, &spec, &context).map_err(ResumeFailure::Start)?;
         if let Some(memory) = memory {
             shared = shared.in_memory(memory);
         }
@@ -389,7 +396,8 @@ impl Runtime {
         let resumable = &agent.runnable().agent;
         resumable.environment().keep_partial_outputs(self.partial_outputs(&key).await);
         let functions_of_caller = spec.functions.clone();
-        let resumed = ResumedSession { past, journal, more, functions: functions_of_caller, finished };
+        let resumed =
+            ResumedSession { past, journal, more, choice, functions: functions_of_caller, finished };
         let run = ActiveRun::resume(Arc::clone(resumable), resumed, context).map_err(ResumeFailure::Run)?;
         Ok(self.launch(run, agent, shared, functions, place))
     }
@@ -488,7 +496,7 @@ impl Runtime {
         functions: CallerFunctions,
         mut place: QueuePlace,
     ) -> RunHandle {
-        let shared = shared.with_scope(&run.task().scope);
+        let shared = shared.with_scope(&run.run_request().scope);
         if place.is_admitted() {
             shared.admit();
         }
@@ -506,7 +514,8 @@ impl Runtime {
             Box::pin(driven.drive(run, functions, place)).await;
             runtime.runs().remove(&driven.id);
             let definitions = DefinitionWatch::new(&runtime.generation().config, &runtime.shared.home)
-                .ignoring(agent.runnable().requested_labels());
+                .ignoring(agent.runnable().requested_labels())
+                .for_principal(&driven.principal);
             let runnable = agent.runnable();
             let mut warnings = runnable.compared.late_warnings(&definitions, runnable.agent.orchestrator());
             warnings.extend(agent.end().await);
@@ -699,9 +708,13 @@ fn check_names(agent: &PreparedAgent, unknown: UnknownTools) -> Result<(), Start
 }
 
 /// Returns the caller's tool choice with the names that the model sees.
-fn tool_choice(agent: &PreparedAgent, spec: &RunSpec, run: &RunContext) -> Result<ToolChoice, StartError> {
+fn caller_choice(
+    agent: &PreparedAgent,
+    spec: &RunSpec,
+    run: &RunContext,
+) -> Result<CallerChoice, StartError> {
     let unmet = |problem| StartError::ToolChoice { agent: agent.agent().name.clone(), problem };
-    agent.caller_choice(&spec.tool_choice, &spec.functions, run).map_err(unmet)
+    agent.caller_choice(spec, run).map_err(unmet)
 }
 
 fn functions_of(spec: &RunSpec) -> CallerFunctions {

@@ -8,6 +8,8 @@
 
 mod variable;
 
+pub use variable::public_assignment;
+
 use std::fmt::Write as _;
 
 use haft_config::ResolvedConfig;
@@ -43,7 +45,8 @@ pub(crate) fn address(server: &McpServerSettings) -> String {
     let is_remote = match &server.reach {
         Ok(McpEndpoint::Remote { .. }) => true,
         Ok(McpEndpoint::Process { .. }) => false,
-        // A variable is not set. The address does not need its value.
+        // A variable of the server is not set, so haft does not know the kind of the server. Treat a single word with
+        // `://` as a URL.
         Err(_) => matches!(words.as_slice(), [word] if word.contains("://")),
     };
     if is_remote {

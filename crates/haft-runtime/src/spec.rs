@@ -53,6 +53,9 @@ pub struct RunSpec {
     /// The tools that the model may or must call. If a call is required, it is required only until the model has made
     /// one.
     pub tool_choice: ToolChoice,
+    /// The only tools that the model may call in any turn; `None` for no limit besides `tool_choice` and the limits of
+    /// the agent. The names have the form of those in `tool_choice`.
+    pub allowed_tools: Option<Vec<String>>,
     /// Functions that the caller runs. A call to such a function parks the run until the caller submits the output.
     pub functions: Vec<FunctionTool>,
     /// Calls that the caller wants to approve, in addition to the calls that the operator's rules ask about.
@@ -88,6 +91,8 @@ pub struct AgentChanges {
     pub tools: Option<Vec<ToolGlob>>,
     /// Replaces the list of the tools that the model may call.
     pub allowed_tools: Option<Vec<String>>,
+    /// Replaces the number of times that the model may continue a reply that reached the limit on output tokens.
+    pub continuations_max: Option<u32>,
     /// The JSON Schema of the agent's answer.
     pub output_schema: Option<Arc<Value>>,
     /// Replacements for keys of the agent file.
@@ -267,6 +272,7 @@ impl RunSpec {
             images: Vec::new(),
             workspace,
             tool_choice: ToolChoice::Auto,
+            allowed_tools: None,
             functions: Vec::new(),
             approvals: Vec::new(),
             model_choice: ModelChoice::Named,
@@ -376,6 +382,7 @@ impl AgentChanges {
             agent.default_text = DefaultText::Never;
         }
         agent.limits.turns_max = self.turns_max.unwrap_or(agent.limits.turns_max);
+        agent.limits.continuations_max = self.continuations_max.unwrap_or(agent.limits.continuations_max);
         agent.times.run = self.timeout.unwrap_or(agent.times.run);
         if let Some(allowed) = &self.allowed_tools {
             agent.reach.allowed_tools = Some(allowed.clone());

@@ -32,12 +32,14 @@ const PREFIX: &str = ".claude-code-";
 #[derive(Debug)]
 pub(super) struct RunDirectory {
     path: PathBuf,
-    /// A lock that is released when our process ends. It shows other processes whether the directory is in use.
+    /// The lock on the directory. The kernel releases it when this process ends, so that other processes know that the
+    /// directory is abandoned.
     _lock: File,
 }
 
-/// A new name for a directory in the cache. While the claim exists, no other process removes abandoned directories.
-/// Otherwise another process could remove the new directory before it is locked.
+/// The name of a directory that this process is about to create in the cache. While the claim exists, no other process
+/// removes abandoned directories. Otherwise another process could remove the new directory before this process has
+/// locked it.
 #[derive(Debug)]
 pub(super) struct DirectoryClaim {
     pub(super) name: String,

@@ -81,7 +81,10 @@ fn delta(log: &EventLog, text: &str) {
 }
 
 fn note(log: &EventLog, number: usize) {
-    log.append(PLACE, LogEvent::Note { kind: "n".into(), text: number.to_string(), status: None });
+    log.append(
+        PLACE,
+        LogEvent::Note { kind: "n".into(), text: number.to_string(), status: None, reply: None },
+    );
 }
 
 /// Returns the numbers of all events until the log ends.
@@ -128,13 +131,13 @@ async fn pending_delta_is_emitted_after_the_interval() {
     delta(&log, "a");
     delta(&log, "b");
     assert_eq!(events.next().await.unwrap().unwrap().seq, 1);
-    // Time is paused; the runtime advances it whenever every task waits.
+    // The clock is paused. tokio advances it while every task waits, so this call does not take any real time.
     let second = events.next().await.unwrap().unwrap();
     assert_eq!(second.event.kind, LogEvent::TextDelta { text: "b".into() });
 }
 
 #[tokio::test]
-async fn other_events_flush_pending_deltas_first() {
+async fn pending_delta_is_emitted_before_the_next_event() {
     let log = EventLog::in_memory();
     start_text(&log);
     delta(&log, "a");
@@ -163,7 +166,7 @@ async fn event_after_a_pending_delta_does_not_wait_for_more_deltas() {
         tokio::task::yield_now().await;
         log.close();
         while events.next().await.is_some() {}
-        // The clock of the test moves only while all tasks wait for it.
+        // The paused clock moves only while all tasks sleep, so zero shows that no event waited for the interval.
         assert_eq!(began.elapsed(), Duration::ZERO);
     }
 }

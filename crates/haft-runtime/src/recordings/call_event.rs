@@ -163,7 +163,8 @@ impl RecordedProgress {
     fn of(progress: &CallProgress) -> Self {
         match progress {
             CallProgress::Output(_) => Self::Output,
-            CallProgress::Message(_) => Self::Message,
+            // A recording keeps the amount as the text of a message.
+            CallProgress::Message(_) | CallProgress::Amount(_) => Self::Message,
             CallProgress::Part { fraction, .. } => Self::Part(*fraction),
         }
     }

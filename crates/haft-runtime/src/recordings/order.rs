@@ -91,15 +91,15 @@ impl OrderWriter {
 /// Forwards events in the order of a recording, independent of the order in which they arrive.
 pub(super) struct RecordedOrderSink {
     left: Mutex<RemainingOrder>,
-    /// True if the recording has an end line. Events that come after the recorded ones are then dropped: the recorded
-    /// run was aborted before watchers saw them.
+    /// True if the recording has an end line. The sink then drops events that the recorded order does not contain,
+    /// because the recorded run was aborted before watchers saw them.
     is_whole: bool,
     next: Arc<dyn EventSink>,
 }
 
 struct RemainingOrder {
     order: VecDeque<(EventLane, u64)>,
-    /// Events that arrived before their turn.
+    /// Events that arrived before the recorded order needs them, by lane.
     early: HashMap<EventLane, VecDeque<Event>>,
     /// The number of events that arrived so far.
     seen: u64,

@@ -23,7 +23,7 @@ use haft_core::run::finish::RunFinish;
 use haft_core::run::input::{ArchiveOutcome, RunInput};
 use haft_core::run::meter::Meter;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AgentRun, ApprovalVerdict, DriverReadings, RunError};
+use haft_core::run::{AgentRun, CallDecision, DriverReadings, RunError};
 use haft_core::tool::ToolCall;
 use haft_engine::drive::reply_timeout_error;
 use haft_engine::{
@@ -260,7 +260,7 @@ impl RunPlayer {
                 DriveOutcome::Done(finish) => return Ok(finish),
                 DriveOutcome::AwaitsApproval(calls) => {
                     for call in calls {
-                        let denied = RunInput::Decided { call: call.id, verdict: ApprovalVerdict::Denied };
+                        let denied = RunInput::Decided { call: call.id, decision: CallDecision::Deny };
                         driver.apply_input(run, self.outside_input(session, denied).await)?;
                     }
                 }
@@ -306,7 +306,7 @@ impl RunPlayer {
     /// Replays a call: emits its events, runs its sub-agents, and returns the recorded result.
     async fn play_call(&self, call: ToolCall, options: CallOptions) -> ToolResult {
         let which = RecordedCallId::of(options.place, &call.id);
-        let RecordedCall { happened, asides, given } = match self.0.left.take(&which, &call) {
+        let RecordedCall { happened, asides, recorded_result } = match self.0.left.take(&which, &call) {
             Ok(made) => made,
             Err(difference) => return self.differs(call, &difference),
         };
@@ -338,13 +338,14 @@ impl RunPlayer {
         let ended = tokio::select! {
             biased;
             over = below => over,
-            // The recorded call returned without waiting for its sub-agents.
-            () = self.quiet(AbandonedWork::Call, scope.path.len()), if given.is_some() => Ok(None),
+            // If the sub-agents are idle although the call has a recorded result, the recorded call returned without
+            // waiting for them. Do the same.
+            () = self.quiet(AbandonedWork::Call, scope.path.len()), if recorded_result.is_some() => Ok(None),
         };
-        let Some(given) = given else { return pending().await };
+        let Some(recorded_result) = recorded_result else { return pending().await };
         drop(end);
         let result = match ended {
-            Ok(_) => given.into_result(call.clone()).map_err(|error| error.to_string()),
+            Ok(_) => recorded_result.into_result(call.clone()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         result.unwrap_or_else(|problem| self.differs(call, &problem))

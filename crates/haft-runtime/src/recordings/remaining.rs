@@ -70,7 +70,7 @@ pub(super) struct RecordedCall {
     pub(super) happened: Vec<RecordedCallEvent>,
     /// The model requests that were made for the call.
     pub(super) asides: Vec<CallAttemptLine>,
-    pub(super) given: Option<CallResultLine>,
+    pub(super) recorded_result: Option<CallResultLine>,
 }
 
 impl RemainingRecording {
@@ -141,8 +141,8 @@ impl RemainingRecording {
     pub(super) fn take(&self, which: &RecordedCallId, call: &ToolCall) -> Result<RecordedCall, String> {
         let made = self.open().made.get_mut(which).and_then(VecDeque::pop_front);
         let made = made.ok_or_else(|| format!("the recording has no {which}"))?;
-        match &made.given {
-            Some(given) => given.fits(call)?,
+        match &made.recorded_result {
+            Some(result) => result.fits(call)?,
             None if self.has_more_steps(which.session()) => {
                 return Err(format!("the recording has no result of {which}"));
             }
@@ -212,8 +212,8 @@ fn inputs(recording: &Recording) -> Result<RecordedInputs, RecordingError> {
                 RunInput::Archived(outcome) => {
                     inputs.archives.entry(session).or_default().push_back(outcome);
                 }
-                given @ (RunInput::ClientReplied(_) | RunInput::Decided { .. }) => {
-                    inputs.outside.entry(session).or_default().push_back(given);
+                input @ (RunInput::ClientReplied(_) | RunInput::Decided { .. }) => {
+                    inputs.outside.entry(session).or_default().push_back(input);
                 }
                 RunInput::Replied(_)
                 | RunInput::Summarized(_)
@@ -245,9 +245,9 @@ fn made(recording: &Recording) -> Result<HashMap<RecordedCallId, VecDeque<Record
                 open_call(&mut made, aside.which.clone()).asides.push(aside);
             }
             TYPE_RESULT => {
-                let given: CallResultLine = recording.parse(line)?;
-                let call = open_call(&mut made, given.which.clone());
-                call.given = Some(given);
+                let result: CallResultLine = recording.parse(line)?;
+                let call = open_call(&mut made, result.which.clone());
+                call.recorded_result = Some(result);
             }
             _ => {}
         }
@@ -261,7 +261,7 @@ fn open_call(
     which: RecordedCallId,
 ) -> &mut RecordedCall {
     let calls = made.entry(which).or_default();
-    if calls.back().is_none_or(|call| call.given.is_some()) {
+    if calls.back().is_none_or(|call| call.recorded_result.is_some()) {
         calls.push_back(RecordedCall::default());
     }
     let last = calls.len() - 1;

@@ -65,17 +65,17 @@ async fn document(
 ) -> Result<(), SourceError> {
     let path = around.home.map(|home| path(home, at));
     let usable = path.as_ref().filter(|_| around.freshness == Freshness::Kept);
-    let kept = |reading: &mut OpenApiDownload| {
+    let takes_stored = |reading: &mut OpenApiDownload| {
         let bytes = usable.and_then(|path| std::fs::read(path).ok());
         bytes.is_some_and(|bytes| reading.take(at, &bytes).is_ok())
     };
-    if usable.is_some_and(|path| is_young(path)) && kept(reading) {
+    if usable.is_some_and(|path| is_young(path)) && takes_stored(reading) {
         return Ok(());
     }
     let fetched = OpenApiSource::fetch(at, reach.clone(), headers).await;
     match fetched.and_then(|bytes| reading.take(at, &bytes).map(|()| bytes)) {
         Ok(bytes) => path.iter().for_each(|path| keep(path, &bytes)),
-        Err(_) if kept(reading) => {}
+        Err(_) if takes_stored(reading) => {}
         Err(error) => return Err(error),
     }
     Ok(())

@@ -9,7 +9,7 @@ use haft_core::approval::ApprovalId;
 use haft_core::budget::ContextWindow as ContextBudget;
 use haft_core::conversation::{Conversation, Media, Message, MessagePart, PartBody, ToolReply};
 use haft_core::event::{Event, EventSink as _};
-use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
+use haft_core::model_request::{ModelRequest, ModelTool};
 use haft_core::position::{CallOperation, RunPosition};
 use haft_core::provider::CallContext;
 use haft_core::run::budget::SpendLimit;
@@ -21,12 +21,13 @@ use haft_core::run::input::RunInput;
 use haft_core::run::meter::Meter;
 use haft_core::run::park_clock::ParkClock;
 use haft_core::run::scope::RunScope;
-use haft_core::run::{AbortReason, AgentRun, ApprovalVerdict, RunError, RunPlan};
+use haft_core::run::{AbortReason, AgentRun, CallDecision, RunError, RunPlan};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, Concurrency, DriveOutcome, Priority};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::caller_choice::CallerChoice;
 use super::environment::RunSession;
 use super::prepared_agent::PreparedAgent;
 use super::{context, environment, lineage, relay};
@@ -58,9 +59,8 @@ pub struct RunRequest {
     pub concurrency: Concurrency,
     /// Events from before the start of the run, when its model was chosen. The journal stores them first.
     pub before: Vec<Event>,
-    /// The tools that the model may or must call. If a call is required, it is required only until the model has made
-    /// one.
-    pub tool_choice: ToolChoice,
+    /// The tools that the caller lets the model call.
+    pub choice: CallerChoice,
     /// The functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
     /// The stored spec of a root run, written to the start of its journal; null for sub-agents and handoffs.
@@ -70,13 +70,13 @@ pub struct RunRequest {
 impl RunRequest {
     /// Builds the request of a root run. `spent` is the cost of the model choice.
     pub fn first(
-        worker: &PreparedAgent,
+        prepared_agent: &PreparedAgent,
         request: String,
         place: RunPosition,
         context: Arc<RunContext>,
         spent: RunBill,
     ) -> Self {
-        let agent = worker.agent();
+        let agent = prepared_agent.agent();
         let began = Instant::now().into_std();
         let meter = Meter::resume_with_bill(Arc::clone(&context.events), agent.budget, spent);
         let before = Vec::new();
@@ -95,18 +95,23 @@ impl RunRequest {
             concurrency,
             before,
             spec: Value::Null,
-            tool_choice: ToolChoice::Auto,
+            choice: CallerChoice::default(),
             functions: Vec::new(),
         }
     }
 
     /// Builds the request of a sub-agent that a tool call starts. It gets its own session, and the remaining budget and
     /// time of the calling run.
-    pub fn below(worker: &PreparedAgent, request: String, cx: &CallContext, above: &RunScope) -> Self {
+    pub fn below(
+        prepared_agent: &PreparedAgent,
+        request: String,
+        cx: &CallContext,
+        above: &RunScope,
+    ) -> Self {
         let operation = cx.operation();
         let session = lineage::below(operation.place.session, operation.place.turn, &cx.id);
         let place = operation.place.below(session, operation.id);
-        let mut scope = within(worker.agent(), above);
+        let mut scope = within(prepared_agent.agent(), above);
         scope.until = cx.time_limit.map_or(scope.until, |limit| scope.until.min(limit.deadline));
         let (priority, concurrency) = (cx.priority, Concurrency::default());
         let works_for = Some(Arc::new(operation.clone()));
@@ -123,7 +128,7 @@ impl RunRequest {
             concurrency,
             before,
             spec: Value::Null,
-            tool_choice: ToolChoice::Auto,
+            choice: CallerChoice::default(),
             functions: Vec::new(),
         }
     }
@@ -137,10 +142,10 @@ impl RunRequest {
 
     /// Builds the request for the agent that takes over after the request `before`. The new session has the same parent
     /// and uses the same budget.
-    fn after(before: &Self, worker: &PreparedAgent, request: String) -> Self {
+    fn after(before: &Self, prepared_agent: &PreparedAgent, request: String) -> Self {
         let place = RunPosition { session: lineage::after(before.place.session), turn: 1, ..before.place };
         let end_request = Arc::clone(&before.scope.end_request);
-        let scope = Arc::new(RunScope { end_request, ..within(worker.agent(), &before.scope) });
+        let scope = Arc::new(RunScope { end_request, ..within(prepared_agent.agent(), &before.scope) });
         let opening = Vec::new();
         Self { request, opening, place, scope, before: Vec::new(), spec: Value::Null, ..before.clone() }
     }
@@ -163,20 +168,18 @@ fn within(agent: &AgentDefinition, above: &RunScope) -> RunScope {
 }
 
 /// Returns the first message of the conversation: the text of the request and its images.
-fn first_message(task: &RunRequest) -> Message {
-    let mut message = Message::user(task.request.clone());
-    message.parts.extend(task.images.iter().map(|image| MessagePart::new(PartBody::Image(image.clone()))));
+fn first_message(run_request: &RunRequest) -> Message {
+    let mut message = Message::user(run_request.request.clone());
+    message
+        .parts
+        .extend(run_request.images.iter().map(|image| MessagePart::new(PartBody::Image(image.clone()))));
     message
 }
 
 /// Returns the plan with the caller's tool choice and functions.
 fn for_caller(plan: RunPlan, request: &RunRequest) -> RunPlan {
     let client_tools = request.functions.iter().map(|function| function.name.clone()).collect();
-    let tool_choice = match &request.tool_choice {
-        ToolChoice::Auto => plan.tool_choice.clone(),
-        chosen => chosen.clone(),
-    };
-    RunPlan { tool_choice, client_tools, ..plan }
+    request.choice.narrow(RunPlan { client_tools, ..plan })
 }
 
 /// Returns the tools of the agent, followed by the functions that the caller runs. A function hides a tool of the same
@@ -195,8 +198,12 @@ pub(super) fn with_functions(tools: &Arc<[ModelTool]>, functions: &[FunctionTool
     tools.iter().filter(hidden).cloned().chain(functions.iter().map(shown)).collect()
 }
 
-fn opening(task: &RunRequest) -> Vec<Message> {
-    if task.opening.is_empty() { vec![first_message(task)] } else { task.opening.clone() }
+fn opening(run_request: &RunRequest) -> Vec<Message> {
+    if run_request.opening.is_empty() {
+        vec![first_message(run_request)]
+    } else {
+        run_request.opening.clone()
+    }
 }
 
 /// Runs the functions that the caller provides.
@@ -238,12 +245,12 @@ impl Drop for ParkedSpan {
     }
 }
 
-/// A run together with the agent that drives it. Dropping the future of [`ActiveRun::drive`] cancels the calls in
-/// progress; this value keeps the state of the run up to that point.
+/// A run together with the agent that drives it. If the caller drops the future of [`ActiveRun::drive`], the calls in
+/// progress are cancelled, and this value still holds the state of the run.
 #[derive(Debug)]
 pub struct ActiveRun {
-    pub(super) worker: Arc<PreparedAgent>,
-    pub(super) task: RunRequest,
+    pub(super) prepared_agent: Arc<PreparedAgent>,
+    pub(super) run_request: RunRequest,
     pub(super) run: AgentRun,
     pub(super) options: CallOptions,
     /// The request to the first agent. A handoff passes this request on.
@@ -258,77 +265,84 @@ pub struct ActiveRun {
 impl ActiveRun {
     /// Starts the run. Call this method once the tools are ready, because the model request lists them. If an earlier
     /// process left the session of this sub-agent unfinished, continues that session.
-    pub async fn begin(worker: Arc<PreparedAgent>, mut task: RunRequest) -> Result<Self, RunError> {
-        match worker.environment().session_for(&mut task, worker.agent()).await {
+    pub async fn begin(
+        prepared_agent: Arc<PreparedAgent>,
+        mut run_request: RunRequest,
+    ) -> Result<Self, RunError> {
+        match prepared_agent.environment().session_for(&mut run_request, prepared_agent.agent()).await {
             RunSession::Left { past, journal } => {
-                task.scope.meter.carry(past.bill);
-                Self::resume_for_request(worker, task, *past, journal)
+                run_request.scope.meter.carry(past.bill);
+                Self::resume_for_request(prepared_agent, run_request, *past, journal)
             }
             RunSession::New => {
-                let mut run = Self::new(worker, task)?;
+                let mut run = Self::new(prepared_agent, run_request)?;
                 let journal = run.open_session().await;
-                run.start(journal, run.task.place.turn);
+                run.start(journal, run.run_request.place.turn);
                 // The journal and the recording contain the spec now. A run may last for hours, so free the memory.
-                run.task.spec = Value::Null;
+                run.run_request.spec = Value::Null;
                 Ok(run)
             }
         }
     }
 
-    fn new(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<Self, RunError> {
-        let path = &task.scope.path;
-        let context = worker.context(&task.context);
-        let plan = worker.plan(&path[..path.len().saturating_sub(1)], &context);
-        let mut plan = for_caller(plan, &task);
-        plan.exposure = Some(worker.exposure(&plan, &context, task.functions.len()));
-        let mut request = worker.request(&plan, &context);
-        request.tools = with_functions(&request.tools, &task.functions);
+    fn new(prepared_agent: Arc<PreparedAgent>, run_request: RunRequest) -> Result<Self, RunError> {
+        let path = &run_request.scope.path;
+        let context = prepared_agent.context(&run_request.context);
+        let plan = prepared_agent.plan(&path[..path.len().saturating_sub(1)], &context);
+        let mut plan = for_caller(plan, &run_request);
+        plan.exposure = Some(prepared_agent.exposure(&plan, &context, run_request.functions.len()));
+        let mut request = prepared_agent.request(&plan, &context);
+        request.tools = with_functions(&request.tools, &run_request.functions);
         let mut conversation = Conversation::default();
-        for message in opening(&task) {
+        for message in opening(&run_request) {
             conversation.push(message).map_err(RunError::Misfit)?;
         }
         request.conversation = Arc::new(conversation);
-        let budget = Self::context(&worker, &task, &plan, &request);
-        Ok(Self::of(worker, task, AgentRun::new(request, plan), budget))
+        let budget = Self::context(&prepared_agent, &run_request, &plan, &request);
+        Ok(Self::of(prepared_agent, run_request, AgentRun::new(request, plan), budget))
     }
 
     pub(super) fn context(
-        worker: &PreparedAgent,
-        task: &RunRequest,
+        prepared_agent: &PreparedAgent,
+        run_request: &RunRequest,
         plan: &RunPlan,
         request: &ModelRequest,
     ) -> Option<Arc<ContextBudget>> {
-        let counter = &worker.orchestrator().config().tokens;
-        plan.limits.context.map(|limit| context::budget(limit, request, &task.request, counter))
+        let counter = &prepared_agent.orchestrator().config().tokens;
+        plan.limits.context.map(|limit| context::budget(limit, request, &run_request.request, counter))
     }
 
     pub(super) fn of(
-        worker: Arc<PreparedAgent>,
-        task: RunRequest,
+        prepared_agent: Arc<PreparedAgent>,
+        run_request: RunRequest,
         run: AgentRun,
         budget: Option<Arc<ContextBudget>>,
     ) -> Self {
         let options = CallOptions {
-            context: worker.context(&task.context),
-            place: task.place,
-            priority: task.priority,
-            concurrency: task.concurrency,
+            context: prepared_agent.context(&run_request.context),
+            place: run_request.place,
+            priority: run_request.priority,
+            concurrency: run_request.concurrency,
             budget,
-            selection: worker.selection(),
+            selection: prepared_agent.selection(),
             ..CallOptions::default()
         };
-        let (original, account) = (task.request.as_str().into(), Arc::clone(&task.scope.meter));
-        Self { worker, task, run, options, original, account, unkept: None }
+        let (original, account) = (run_request.request.as_str().into(), Arc::clone(&run_request.scope.meter));
+        Self { prepared_agent, run_request, run, options, original, account, unkept: None }
     }
 
     /// Opens the journal of the run. A root run whose journal cannot be opened still runs, but cannot be resumed. A
     /// sub-agent then gets a journal that refuses every write: after a crash, the parent run could not know which calls
     /// the sub-agent made.
     async fn open_session(&mut self) -> JournalSinks {
-        let opened = self.worker.environment().open_session(&self.task, &self.worker, &self.run).await;
+        let opened = self
+            .prepared_agent
+            .environment()
+            .open_session(&self.run_request, &self.prepared_agent, &self.run)
+            .await;
         match opened {
             Some(Ok(journal)) => journal.into(),
-            Some(Err(error)) if self.task.place.parent.is_some() => {
+            Some(Err(error)) if self.run_request.place.parent.is_some() => {
                 lineage::LostJournal(error.to_string()).into()
             }
             Some(Err(error)) => {
@@ -343,19 +357,19 @@ impl ActiveRun {
     /// that receives the request or the answer by a handoff continues in the same loop.
     pub async fn drive(&mut self) -> Result<DriveOutcome, RunError> {
         loop {
-            let Self { worker, task, run, options, .. } = self;
-            let finish = match worker.driver(&task.scope, options).drive(run).await? {
+            let Self { prepared_agent, run_request, run, options, .. } = self;
+            let finish = match prepared_agent.driver(&run_request.scope, options).drive(run).await? {
                 DriveOutcome::Done(finish) => finish,
                 waits @ (DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_)) => {
                     return Ok(waits);
                 }
             };
-            let Some((next, request)) = relay::next(worker, &self.original, &finish) else {
+            let Some((next, request)) = relay::next(prepared_agent, &self.original, &finish) else {
                 return Ok(DriveOutcome::Done(finish));
             };
-            let task = RunRequest::after(&self.task, &next, request);
+            let run_request = RunRequest::after(&self.run_request, &next, request);
             let (original, account) = (Arc::clone(&self.original), Arc::clone(&self.account));
-            *self = Self { original, account, ..Self::begin(next, task).await? };
+            *self = Self { original, account, ..Self::begin(next, run_request).await? };
         }
     }
 
@@ -366,14 +380,14 @@ impl ActiveRun {
             match self.drive().await? {
                 DriveOutcome::Done(finish) => return Ok(finish),
                 DriveOutcome::AwaitsApproval(calls) => {
-                    let _parked = ParkedSpan::begin(&self.task.scope);
-                    let mut verdicts = self.verdicts(calls);
-                    while let Some((call, verdict)) = verdicts.next().await {
-                        self.apply_input(RunInput::Decided { call, verdict })?;
+                    let _parked = ParkedSpan::begin(&self.run_request.scope);
+                    let mut decisions = self.decisions(calls);
+                    while let Some((call, decision)) = decisions.next().await {
+                        self.apply_input(RunInput::Decided { call, decision })?;
                     }
                 }
                 DriveOutcome::AwaitsClient(calls) => {
-                    let _parked = ParkedSpan::begin(&self.task.scope);
+                    let _parked = ParkedSpan::begin(&self.run_request.scope);
                     let outputs = client.run(&calls).await;
                     self.apply_input(RunInput::ClientReplied(outputs))?;
                 }
@@ -383,29 +397,29 @@ impl ActiveRun {
 
     /// Pauses the deadline and the time budget of the run until `wait` completes.
     pub(crate) async fn parked_during(&self, wait: impl Future<Output = ()>) {
-        let _parked = ParkedSpan::begin(&self.task.scope);
+        let _parked = ParkedSpan::begin(&self.run_request.scope);
         wait.await;
     }
 
     /// Requests the decisions about all calls at the same time, and returns each decision when it arrives.
-    fn verdicts(
+    fn decisions(
         &self,
         calls: Vec<ToolCall>,
-    ) -> FuturesUnordered<BoxFuture<'static, (CallId, ApprovalVerdict)>> {
+    ) -> FuturesUnordered<BoxFuture<'static, (CallId, CallDecision)>> {
         let place = self.position();
         let approver = self.options.context.approver.clone();
-        let verdict = |call: ToolCall| -> BoxFuture<'static, (CallId, ApprovalVerdict)> {
+        let decision = |call: ToolCall| -> BoxFuture<'static, (CallId, CallDecision)> {
             let approver = approver.clone();
             Box::pin(async move {
                 let id = ApprovalId::of_call(place, &call.id);
-                let verdict = match approver {
+                let decision = match approver {
                     Some(approver) => approver.resolve(id, place, &call).await,
-                    None => ApprovalVerdict::Denied,
+                    None => CallDecision::Deny,
                 };
-                (call.id, verdict)
+                (call.id, decision)
             })
         };
-        calls.into_iter().map(verdict).collect()
+        calls.into_iter().map(decision).collect()
     }
 
     /// Returns the session and turn of the calls in progress. A resumed session continues its turn numbers.
@@ -415,13 +429,13 @@ impl ActiveRun {
     }
 
     /// Returns the agent that works on the request now.
-    pub fn worker(&self) -> &Arc<PreparedAgent> {
-        &self.worker
+    pub fn prepared_agent(&self) -> &Arc<PreparedAgent> {
+        &self.prepared_agent
     }
 
     /// Returns the request that the run works on.
-    pub fn task(&self) -> &RunRequest {
-        &self.task
+    pub fn run_request(&self) -> &RunRequest {
+        &self.run_request
     }
 
     /// Returns the state of the current agent's run.
@@ -431,14 +445,14 @@ impl ActiveRun {
 
     /// Ends the run now and records the end in the journal. Drop the future that drives the run first.
     pub async fn abort(&mut self, why: AbortReason) -> Result<DriveOutcome, RunError> {
-        let Self { worker, task, run, options, .. } = self;
-        worker.driver(&task.scope, options).abort(run, why).await
+        let Self { prepared_agent, run_request, run, options, .. } = self;
+        prepared_agent.driver(&run_request.scope, options).abort(run, why).await
     }
 
     /// Passes an input from outside to the run and records it in the journal.
     pub fn apply_input(&mut self, input: RunInput) -> Result<(), RunError> {
-        let Self { worker, task, run, options, .. } = self;
-        worker.driver(&task.scope, options).apply_input(run, input)
+        let Self { prepared_agent, run_request, run, options, .. } = self;
+        prepared_agent.driver(&run_request.scope, options).apply_input(run, input)
     }
 
     /// Returns the reason why the session of the run could not be stored, if this failed.
@@ -454,10 +468,10 @@ impl ActiveRun {
     /// Records the start of the run, if the run is recorded. Call this method before any other part of the run is
     /// recorded. The returned journal records the rest.
     fn recorded(&self, stored: JournalSinks, place: RunPosition, began: &RunStart) -> JournalSinks {
-        let Some(recorder) = self.worker.environment().recorder() else { return stored };
+        let Some(recorder) = self.prepared_agent.environment().recorder() else { return stored };
         let RunStart { path, model: _, request, tools, speaks: _ } = began.clone();
-        let works_for = self.task.works_for.as_deref();
-        let timeout = self.worker.agent().times.llm;
+        let works_for = self.run_request.works_for.as_deref();
+        let timeout = self.prepared_agent.agent().times.llm;
         let start = RecordedStart {
             turn: place.turn,
             works_for: works_for.map(|operation| RecordedCallId::of(operation.place, &operation.call)),
@@ -466,11 +480,16 @@ impl ActiveRun {
             tools,
             reply_timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         };
-        recorder.begin(place, environment::opened(&self.task, &self.worker, &self.run), start, stored)
+        recorder.begin(
+            place,
+            environment::opened(&self.run_request, &self.prepared_agent, &self.run),
+            start,
+            stored,
+        )
     }
 
     fn speaks(&self) -> TextPurpose {
-        match (&self.run.plan().report, &self.worker.links().handoff) {
+        match (&self.run.plan().report, &self.prepared_agent.links().handoff) {
             (FinalReport::None, None) => TextPurpose::Answer,
             (
                 FinalReport::None | FinalReport::Text(_) | FinalReport::Tool(_) | FinalReport::Xml { .. },
@@ -481,12 +500,12 @@ impl ActiveRun {
 
     /// Attaches the journal of the run, and tells watchers that the run begins in this turn.
     pub(super) fn start(&mut self, stored: JournalSinks, turn: u32) {
-        let before = std::mem::take(&mut self.task.before);
-        let RunRequest { request, place, scope, .. } = &self.task;
+        let before = std::mem::take(&mut self.run_request.before);
+        let RunRequest { request, place, scope, .. } = &self.run_request;
         let shown = self.run.tools().iter();
         let began = RunStart {
             path: scope.path.clone(),
-            model: self.worker.model().to_string(),
+            model: self.prepared_agent.model().to_string(),
             request: request.clone(),
             tools: shown.map(|tool| tool.name.clone()).collect(),
             speaks: self.speaks(),

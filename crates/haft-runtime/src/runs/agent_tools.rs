@@ -24,13 +24,13 @@ use haft_config::agents::{AgentDefinition, AgentInput, InputFormat};
 pub(super) struct AgentTools {
     namespace: Namespace,
     tools: Arc<[ToolDefinition]>,
-    workers: Vec<Arc<PreparedAgent>>,
+    prepared_agents: Vec<Arc<PreparedAgent>>,
 }
 
 impl AgentTools {
-    pub(super) fn new(workers: Vec<Arc<PreparedAgent>>) -> Self {
-        let tools = workers.iter().map(|worker| definition(worker.agent())).collect();
-        Self { namespace: Namespace::sanitize(NAMESPACE), tools, workers }
+    pub(super) fn new(prepared_agents: Vec<Arc<PreparedAgent>>) -> Self {
+        let tools = prepared_agents.iter().map(|prepared_agent| definition(prepared_agent.agent())).collect();
+        Self { namespace: Namespace::sanitize(NAMESPACE), tools, prepared_agents }
     }
 
     /// Runs the agent in a session of its own. Dropping the future cancels the run and all processes that it started.
@@ -40,32 +40,36 @@ impl AgentTools {
         arguments: &ValidArguments,
         cx: &CallContext,
     ) -> Result<ToolOutput, ToolError> {
-        let worker = self.workers.iter().find(|worker| worker.agent().tool_name == *tool);
-        let (Some(worker), Some(scope)) = (worker, &cx.scope) else {
+        let prepared_agent =
+            self.prepared_agents.iter().find(|prepared_agent| prepared_agent.agent().tool_name == *tool);
+        let (Some(prepared_agent), Some(scope)) = (prepared_agent, &cx.scope) else {
             let message = format!("agent `{tool}` can be called only from a run");
             return Err(ToolError::new(ToolErrorKind::Unavailable, message));
         };
-        let request = request(&worker.agent().input, arguments.value());
-        let task = RunRequest::below(worker, request, cx, scope);
-        cx.note("session", json!(task.place.session.to_string()));
-        let finish = carry_out(Arc::clone(worker), task).await.map_err(|error| {
+        let request = request(&prepared_agent.agent().input, arguments.value());
+        let run_request = RunRequest::below(prepared_agent, request, cx, scope);
+        cx.note("session", json!(run_request.place.session.to_string()));
+        let finish = carry_out(Arc::clone(prepared_agent), run_request).await.map_err(|error| {
             ToolError::new(
                 ToolErrorKind::Internal,
                 format!("agent `{tool}` failed because of an error inside haft: {error}"),
             )
         })?;
-        outcome(&worker.agent().name, &finish)
+        outcome(&prepared_agent.agent().name, &finish)
     }
 }
 
-async fn carry_out(worker: Arc<PreparedAgent>, task: RunRequest) -> Result<RunFinish, RunError> {
-    ActiveRun::begin(worker, task).await?.drive_to_end(&NoFunctions).await
+async fn carry_out(
+    prepared_agent: Arc<PreparedAgent>,
+    run_request: RunRequest,
+) -> Result<RunFinish, RunError> {
+    ActiveRun::begin(prepared_agent, run_request).await?.drive_to_end(&NoFunctions).await
 }
 
 pub(super) fn definition(agent: &AgentDefinition) -> ToolDefinition {
     let description = match agent.description.trim() {
         "" => format!("Asks the agent `{}`, which works on the request with its own tools.", agent.name),
-        said => said.to_owned(),
+        description => description.to_owned(),
     };
     ToolDefinition {
         name: agent.tool_name.clone(),
@@ -188,6 +192,6 @@ impl ToolProvider for AgentTools {
 
 impl fmt::Debug for AgentTools {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AgentTools").field("workers", &self.workers).finish_non_exhaustive()
+        f.debug_struct("AgentTools").field("prepared_agents", &self.prepared_agents).finish_non_exhaustive()
     }
 }

@@ -39,7 +39,7 @@ pub struct RunEnvironment {
     pub(super) parts: OrchestratorParts,
     variables: Variables,
     providers: ModelProviders,
-    kept: OnceLock<SessionKeeping>,
+    session_keeping: OnceLock<SessionKeeping>,
     recorder: OnceLock<(Arc<Tape>, Arc<RunRecorder>)>,
     /// The model provider that replaces the configured providers.
     models: OnceLock<Arc<dyn ModelProvider>>,
@@ -88,7 +88,7 @@ impl RunEnvironment {
             parts: OrchestratorParts::sharing(policy, config, others, engine),
             variables,
             providers: ModelProviders::sharing(engine.clients().clone(), engine.circuits().clone()),
-            kept: OnceLock::new(),
+            session_keeping: OnceLock::new(),
             recorder: OnceLock::new(),
             models: OnceLock::new(),
             skills,
@@ -136,17 +136,21 @@ impl RunEnvironment {
 
     /// Makes all later runs of this environment store their sessions.
     pub fn keep_sessions(&self, journals: Arc<dyn JournalStore>, left_sessions: LeftSessions) {
-        self.kept.get_or_init(|| SessionKeeping { journals, left_sessions });
+        self.session_keeping.get_or_init(|| SessionKeeping { journals, left_sessions });
     }
 
     /// Finds the session for a run. The session id of a sub-agent is derived from the session of the run that calls it,
     /// so a resumed run finds the unfinished sessions of its sub-agents again. If a session with that id has a
     /// different request or agent, the run gets a random id.
-    pub(super) async fn session_for(&self, task: &mut RunRequest, agent: &AgentDefinition) -> RunSession {
-        let Some(SessionKeeping { journals, left_sessions }) = self.kept.get() else {
+    pub(super) async fn session_for(
+        &self,
+        run_request: &mut RunRequest,
+        agent: &AgentDefinition,
+    ) -> RunSession {
+        let Some(SessionKeeping { journals, left_sessions }) = self.session_keeping.get() else {
             return RunSession::New;
         };
-        let key = key_of(task);
+        let key = key_of(run_request);
         if let Err(SessionError::NotFound { .. }) = journals.read(&key, 0, 1).await {
             return RunSession::New;
         }
@@ -155,11 +159,13 @@ impl RunEnvironment {
             LeftSessions::Ignored => None,
         };
         match left {
-            Some(ClaimedJournal { past, journal, .. }) if past.opened.is_for(&task.request, &agent.name) => {
+            Some(ClaimedJournal { past, journal, .. })
+                if past.opened.is_for(&run_request.request, &agent.name) =>
+            {
                 RunSession::Left { past: Box::new(past), journal }
             }
             _ => {
-                task.place.session = SessionId(uuid::Uuid::new_v4().as_u128());
+                run_request.place.session = SessionId(uuid::Uuid::new_v4().as_u128());
                 RunSession::New
             }
         }
@@ -168,12 +174,12 @@ impl RunEnvironment {
     /// Opens the journal of a new session; returns `None` if sessions are not stored.
     pub(super) async fn open_session(
         &self,
-        task: &RunRequest,
-        worker: &PreparedAgent,
+        run_request: &RunRequest,
+        prepared_agent: &PreparedAgent,
         run: &AgentRun,
     ) -> Option<Result<SessionJournal, SessionError>> {
-        let SessionKeeping { journals, .. } = self.kept.get()?;
-        Some(journals.create(&key_of(task), opened(task, worker, run)).await)
+        let SessionKeeping { journals, .. } = self.session_keeping.get()?;
+        Some(journals.create(&key_of(run_request), opened(run_request, prepared_agent, run)).await)
     }
 
     /// Prepares every agent of a graph, and returns the one that receives the request. An agent that names no model
@@ -186,7 +192,7 @@ impl RunEnvironment {
         }
         let models = names.iter().map(ToString::to_string).collect();
         let first = graph.first_file().to_owned();
-        GraphPreparation { environment: self, graph, models, done: HashMap::new() }.worker(&first)
+        GraphPreparation { environment: self, graph, models, done: HashMap::new() }.prepared_agent(&first)
     }
 
     /// Records the models, tools and clocks of all later runs. Call this method before `prepare`.
@@ -223,20 +229,24 @@ impl RunEnvironment {
     }
 }
 
-fn key_of(task: &RunRequest) -> RunKey {
-    RunKey { tenant: task.context.principal.tenant().to_owned(), run: task.place.session }
+fn key_of(run_request: &RunRequest) -> RunKey {
+    RunKey { tenant: run_request.context.principal.tenant().to_owned(), run: run_request.place.session }
 }
 
 /// Returns the first line of a run's journal.
-pub(super) fn opened(task: &RunRequest, worker: &PreparedAgent, run: &AgentRun) -> SessionStart {
-    let id = task.place.session;
-    let mut opened = SessionStart::new(id, &task.request, task.spec.clone(), run.snapshot());
-    let principal = &task.context.principal;
+pub(super) fn opened(
+    run_request: &RunRequest,
+    prepared_agent: &PreparedAgent,
+    run: &AgentRun,
+) -> SessionStart {
+    let id = run_request.place.session;
+    let mut opened = SessionStart::new(id, &run_request.request, run_request.spec.clone(), run.snapshot());
+    let principal = &run_request.context.principal;
     opened.principal = Some((principal.tenant().to_owned(), principal.subject().to_owned()));
-    opened.agent.clone_from(&worker.agent().name);
-    opened.model = Some(worker.model().to_string());
-    let works_for_another = task.place.origin != id;
-    opened.origin = works_for_another.then(|| task.place.origin.to_string());
+    opened.agent.clone_from(&prepared_agent.agent().name);
+    opened.model = Some(prepared_agent.model().to_string());
+    let works_for_another = run_request.place.origin != id;
+    opened.origin = works_for_another.then(|| run_request.place.origin.to_string());
     opened
 }
 
@@ -249,7 +259,7 @@ struct GraphPreparation<'a> {
 }
 
 impl GraphPreparation<'_> {
-    fn worker(&mut self, file: &Path) -> Result<Arc<PreparedAgent>, ModelsError> {
+    fn prepared_agent(&mut self, file: &Path) -> Result<Arc<PreparedAgent>, ModelsError> {
         if let Some(done) = self.done.get(file) {
             return Ok(Arc::clone(done));
         }
@@ -257,19 +267,19 @@ impl GraphPreparation<'_> {
         let links = LinkedAgents {
             below: self.all(&node.agents)?,
             destinations: self.all(&node.destinations)?,
-            handoff: node.handoff.as_ref().map(|file| self.worker(file)).transpose()?,
+            handoff: node.handoff.as_ref().map(|file| self.prepared_agent(file)).transpose()?,
         };
         let mut agent = node.agent.clone();
         if agent.models.is_empty() {
             agent.models.clone_from(&self.models);
         }
-        let worker = PreparedAgent::new(self.environment, agent, links)?;
-        self.done.insert(file.to_owned(), Arc::clone(&worker));
-        Ok(worker)
+        let prepared_agent = PreparedAgent::new(self.environment, agent, links)?;
+        self.done.insert(file.to_owned(), Arc::clone(&prepared_agent));
+        Ok(prepared_agent)
     }
 
     fn all(&mut self, files: &[PathBuf]) -> Result<Vec<Arc<PreparedAgent>>, ModelsError> {
-        files.iter().map(|file| self.worker(file)).collect()
+        files.iter().map(|file| self.prepared_agent(file)).collect()
     }
 }
 

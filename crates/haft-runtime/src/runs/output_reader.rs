@@ -43,7 +43,7 @@ const NOTHING: &str = "NOTHING FOUND";
 /// tool call.
 pub(super) struct ModelReader {
     environment: Arc<RunEnvironment>,
-    /// The agent whose sampling settings, context limit and timeouts are used.
+    /// The agent from which the reader takes its sampling settings, context limit and timeouts.
     like: AgentDefinition,
     reading: OutputReaderModel,
 }
@@ -73,14 +73,14 @@ impl ModelReader {
                  {PIECES_MAX}; select a part first, for example with `grep` or `lines`"
             ));
         }
-        let worker = self.worker(PIECES)?;
+        let prepared_agent = self.prepared_agent(PIECES)?;
         let mut found = Vec::new();
         for (at, piece) in pieces.into_iter().enumerate() {
             // The chunk number makes each request unique: a provider or cache may treat two requests with equal text as
             // one.
             let request =
                 format!("Piece {} of {count} of an output.\nQuestion: {}\n\n{piece}", at + 1, asked.question);
-            let answer_text = self.ask(&worker, asked.handle, (at + 1, request), cx).await?;
+            let answer_text = self.ask(&prepared_agent, asked.handle, (at + 1, request), cx).await?;
             // Check only the start of the reply: a reply that answers the question may quote the words `NOTHING FOUND`.
             if !answer_text.trim_start().starts_with(NOTHING) {
                 found.push(answer_text);
@@ -95,19 +95,19 @@ impl ModelReader {
                     "Answers from pieces of an output, in order. Combine them into one answer.\nQuestion: {}\n\n{answers}",
                     asked.question
                 );
-                self.ask(&worker, asked.handle, (count + 1, request), cx).await
+                self.ask(&prepared_agent, asked.handle, (count + 1, request), cx).await
             }
         }
     }
 
     async fn search(&self, asked: FreeQuestion<'_>, cx: &CallContext) -> Result<String, String> {
-        let worker = self.worker(SEARCH)?;
+        let prepared_agent = self.prepared_agent(SEARCH)?;
         let request = format!("Handle: {}\nQuestion: {}", asked.handle, asked.question);
-        self.ask(&worker, asked.handle, (1, request), cx).await
+        self.ask(&prepared_agent, asked.handle, (1, request), cx).await
     }
 
     /// Prepares an agent whose only tool is `tool_output`.
-    fn worker(&self, text: &str) -> Result<Arc<PreparedAgent>, String> {
+    fn prepared_agent(&self, text: &str) -> Result<Arc<PreparedAgent>, String> {
         let orchestrator = self.environment.parts.output_orchestrator();
         let around = AgentReadContext {
             read: &|_| Err("the agent that reads stored outputs has no files".into()),
@@ -124,7 +124,7 @@ impl ModelReader {
     /// call that waited for a slot of the same queue could deadlock.
     async fn ask(
         &self,
-        worker: &Arc<PreparedAgent>,
+        prepared_agent: &Arc<PreparedAgent>,
         handle: &Handle,
         (number, request): (usize, String),
         cx: &CallContext,
@@ -133,9 +133,11 @@ impl ModelReader {
         let store = Arc::clone(cx.run.outputs.as_ref().ok_or("this run does not store outputs")?);
         let outputs: Arc<dyn OutputStore> = Arc::new(SingleOutputStore { store, handle: handle.clone() });
         let context = Arc::new(RunContext { outputs: Some(outputs), ..RunContext::clone(&cx.run) });
-        let task = RunRequest::below(worker, request, cx, scope).nth(number);
-        let task = RunRequest { concurrency: Concurrency::Bypass, context, ..task };
-        let mut run = ActiveRun::begin(Arc::clone(worker), task).await.map_err(|error| error.to_string())?;
+        let run_request = RunRequest::below(prepared_agent, request, cx, scope).nth(number);
+        let run_request = RunRequest { concurrency: Concurrency::Bypass, context, ..run_request };
+        let mut run = ActiveRun::begin(Arc::clone(prepared_agent), run_request)
+            .await
+            .map_err(|error| error.to_string())?;
         match run.drive().await.map_err(|error| error.to_string())? {
             DriveOutcome::Done(finish) => answer_text(&finish),
             DriveOutcome::AwaitsClient(_) | DriveOutcome::AwaitsApproval(_) => {

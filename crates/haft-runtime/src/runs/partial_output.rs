@@ -27,7 +27,7 @@ impl PartialOutputs {
                     output.push_str(text);
                     keep_end(output);
                 }
-                // A model may use the same id again in a later turn.
+                // Drop the output with this id: the call has a result, or a new call in a later turn has the same id.
                 LogEvent::ToolStarted { id, .. } | LogEvent::ToolResult { id, .. } => {
                     outputs.remove(id);
                 }

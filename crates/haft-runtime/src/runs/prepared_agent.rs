@@ -14,7 +14,7 @@ use haft_core::internal_tools::handoff::HANDOFF;
 use haft_core::internal_tools::is_own_tool;
 use haft_core::internal_tools::task_status::TASK_STATUS;
 use haft_core::model_provider::{ModelContext, ModelProvider};
-use haft_core::model_request::{ModelRequest, ModelTool, MustCall, ToolChoice};
+use haft_core::model_request::{ModelRequest, ModelTool, ToolChoice};
 use haft_core::name::GroupName;
 use haft_core::naming::{MCP_ITEM_PREFIX, MCP_READING_PREFIX, MCP_WRITING_PREFIX, ToolIdentity};
 use haft_core::position::RunPosition;
@@ -33,6 +33,7 @@ use haft_models::capability::loads_tools;
 use haft_models::schema::defects;
 
 use super::agent_tools::AgentTools;
+use super::caller_choice::RunTools;
 use super::environment::RunEnvironment;
 use super::optional_tools;
 use super::output_reader::ModelReader;
@@ -40,10 +41,9 @@ use super::request_sizes::request_sizes;
 use super::system_prompt::{self, InstructionSources};
 use crate::claude_code::CommandPermissions;
 use crate::models::{self, ModelsError};
-use crate::spec::FunctionTool;
 use crate::wiring::OrchestratorOptions;
 use haft_config::agents::graph::NAMESPACE;
-use haft_config::agents::{AgentAccess, AgentDefinition, DefaultText};
+use haft_config::agents::{AgentAccess, AgentDefinition, DefaultText, ReportDelivery};
 use haft_config::project_instructions::InstructionFile;
 use haft_config::resolved::{CompactionStart, ModelName};
 use haft_config::{ResolvedConfig, printable};
@@ -170,13 +170,13 @@ impl PreparedAgent {
             let below = &self.links.below;
             let agents = (!below.is_empty()).then(|| Arc::new(AgentTools::new(below.clone())) as _);
             let permissions = self.command_permissions().map(|permissions| Arc::new(permissions) as _);
-            let kept = |worker: &Arc<PreparedAgent>| {
-                let agent = worker.agent();
+            let cached_answer = |prepared_agent: &Arc<PreparedAgent>| {
+                let agent = prepared_agent.agent();
                 Some((agent.tool_name.clone(), agent.outputs.cache_ttl?))
             };
             let own = OrchestratorOptions {
                 providers: agents.into_iter().chain(permissions).collect(),
-                answers_kept: below.iter().filter_map(kept).collect(),
+                answers_kept: below.iter().filter_map(cached_answer).collect(),
                 reader: Some(Arc::new(ModelReader::new(&self.environment, &self.agent, &self.reading))),
                 ..OrchestratorOptions::default()
             };
@@ -257,68 +257,29 @@ impl PreparedAgent {
     }
 
     /// Returns the tool name that the model sees. The configuration may refer to a tool by any of its names.
-    fn exposed_name(&self, name: &str) -> String {
+    pub(super) fn exposed_name(&self, name: &str) -> String {
         match self.orchestrator().catalog().resolve(name) {
             Ok(tool) => tool.exposed().to_string(),
             Err(_) => name.to_owned(),
         }
     }
 
-    fn allowed_tools(&self) -> Option<Vec<String>> {
+    pub(super) fn allowed_tools(&self) -> Option<Vec<String>> {
         let names = self.agent.reach.allowed_tools.as_ref()?;
         Some(names.iter().map(|name| self.exposed_name(name)).collect())
     }
 
-    fn tool_choice(&self) -> ToolChoice {
+    pub(super) fn tool_choice(&self) -> ToolChoice {
         match &self.agent.reach.tool_choice {
             ToolChoice::Named(name) => ToolChoice::Named(self.exposed_name(name)),
             other => other.clone(),
         }
     }
 
-    /// Returns the tool choice of a caller with the names that the model sees, or the reason why the tools of the agent
-    /// and the caller's functions cannot meet the choice. Call this method once the tools are ready.
-    pub fn caller_choice(
-        &self,
-        asked: &ToolChoice,
-        functions: &[FunctionTool],
-        run: &RunContext,
-    ) -> Result<ToolChoice, String> {
-        let (names, must_call) = match asked {
-            ToolChoice::Auto | ToolChoice::None | ToolChoice::Required => return Ok(asked.clone()),
-            ToolChoice::Named(name) => (std::slice::from_ref(name), None),
-            ToolChoice::Allowed { names, must_call } => (names.as_slice(), Some(*must_call)),
-        };
-        let shown = self.orchestrator().tools(&self.selection(), run);
-        let mut chosen = Vec::new();
-        for name in names {
-            let is_callers = functions.iter().any(|function| function.name == *name) || is_own_tool(name);
-            let found = if is_callers { vec![name.clone()] } else { self.chosen_tools(name, &shown) };
-            if found.is_empty() {
-                return Err(format!("there is no tool `{}`", printable(name)));
-            }
-            chosen.extend(found);
-        }
-        Ok(match must_call {
-            // The name of a group means each of its tools.
-            None if chosen.len() > 1 => ToolChoice::Allowed { names: chosen, must_call: MustCall::Yes },
-            None => chosen.pop().map_or(ToolChoice::Required, ToolChoice::Named),
-            Some(must_call) => ToolChoice::Allowed { names: chosen, must_call },
-        })
-    }
-
-    /// Returns the exposed names of the shown tools that a name in a tool choice means: `mcp:SERVER__TOOL` is a pattern
-    /// for tools of MCP servers, and any other text is one of the names of a tool, or else the name of a group.
-    fn chosen_tools(&self, name: &str, shown: &[OfferedTool]) -> Vec<String> {
-        let glob = name.strip_prefix(MCP_ITEM_PREFIX).and_then(|pattern| ToolGlob::new(pattern).ok());
-        let exposed = self.exposed_name(name);
-        let group = if self.is_a_tool(name) { None } else { GroupName::new(name).ok() };
-        let is_meant = |tool: &&OfferedTool| match (&glob, &group) {
-            (Some(glob), _) => tool.entry.identity().mcp_name().is_some_and(|name| glob.matches(&name)),
-            (None, Some(group)) => tool.governed.groups.contains(group),
-            (None, None) => tool.entry.exposed().as_str() == exposed,
-        };
-        shown.iter().filter(is_meant).map(|tool| tool.entry.exposed().to_string()).collect()
+    /// Returns whether the runs of the agent have tools of their own that meet a required call.
+    pub(super) fn run_tools(&self) -> RunTools {
+        let reports = self.agent.report.by == ReportDelivery::Tool;
+        if self.links.destinations.is_empty() && !reports { RunTools::None } else { RunTools::Some }
     }
 
     /// Returns the identity of the tool that a name means, for this agent and the agents that can take over its run.
@@ -361,8 +322,8 @@ impl PreparedAgent {
     pub fn reachable_agents(self: &Arc<Self>) -> Vec<Arc<Self>> {
         let mut found = vec![Arc::clone(self)];
         let mut at = 0;
-        while let Some(worker) = found.get(at).map(Arc::clone) {
-            let LinkedAgents { below, destinations, handoff } = &worker.links;
+        while let Some(prepared_agent) = found.get(at).map(Arc::clone) {
+            let LinkedAgents { below, destinations, handoff } = &prepared_agent.links;
             for next in below.iter().chain(destinations).chain(handoff) {
                 if !found.iter().any(|known| Arc::ptr_eq(known, next)) {
                     found.push(Arc::clone(next));
@@ -442,7 +403,7 @@ impl PreparedAgent {
     }
 
     /// Returns true if the text is a name or alias of a tool.
-    fn is_a_tool(&self, name: &str) -> bool {
+    pub(super) fn is_a_tool(&self, name: &str) -> bool {
         self.orchestrator().catalog().resolve(name).is_ok()
     }
 
@@ -482,12 +443,12 @@ impl PreparedAgent {
         let body = system_prompt::with_project(&body, self.instructions());
         let (providers, skills) = (self.orchestrator().catalog().providers(), self.environment.skills());
         let providers = &*providers;
-        let told = if self.environment.config().instructions {
+        let sources = if self.environment.config().instructions {
             InstructionSources { providers, skills, lock: self.environment.config().tool_lock.as_deref() }
         } else {
             InstructionSources::default()
         };
-        system_prompt::text(&body, told, shown, &plan.report)
+        system_prompt::text(&body, sources, shown, &plan.report)
     }
 
     /// Returns the instruction files of the project. Returns none for the internal agent that reads stored outputs,
@@ -590,7 +551,7 @@ fn picks(glob: &ToolGlob) -> Vec<ToolFilterItem> {
 fn mcp_item(glob: &ToolGlob) -> Option<ToolFilterItem> {
     let written = glob.to_string();
     let after = |prefix: &str| ToolGlob::new(written.strip_prefix(prefix)?).ok();
-    // The longer prefixes come first, because each of them begins with the short one.
+    // Try the longer prefixes first, because the short prefix is the beginning of each of them and would match too.
     let reading = after(MCP_READING_PREFIX).map(ToolFilterItem::ReadingMcpTool);
     let writing = || after(MCP_WRITING_PREFIX).map(ToolFilterItem::WritingMcpTool);
     reading.or_else(writing).or_else(|| after(MCP_ITEM_PREFIX).map(ToolFilterItem::McpTool))

@@ -9,12 +9,12 @@ use super::prepared_agent::PreparedAgent;
 /// Returns the next agent and its request, or `None` if the answer is final. `original` is the request to the first
 /// agent.
 pub(super) fn next(
-    worker: &PreparedAgent,
+    prepared_agent: &PreparedAgent,
     original: &str,
     finish: &RunFinish,
 ) -> Option<(Arc<PreparedAgent>, String)> {
-    let from = &worker.agent().name;
-    let links = worker.links();
+    let from = &prepared_agent.agent().name;
+    let links = prepared_agent.links();
     if let FinishReason::Handoff(handoff) = &finish.reason {
         let to = links.destinations.iter().find(|to| to.agent().name == handoff.agent)?;
         return Some((Arc::clone(to), handoff_request(original, from, handoff.message.as_deref())));

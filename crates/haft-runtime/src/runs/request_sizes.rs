@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn conversation_gets_most_of_a_window_of_8192_tokens() {
-        let sizes = request_sizes(&asking("contextWindow: 8192"), None, "my-own");
+        let sizes = request_sizes(&asking("contextTokens: 8192"), None, "my-own");
         assert!(!sizes.context.is_full(5600) && sizes.context.is_full(5700), "{sizes:?}");
         assert_eq!(request_sizes(&asking(""), None, "llama3:8b").context.window_tokens, 8192);
         assert_eq!(request_sizes(&asking(""), None, "llama3:8b").context_tokens, None);

@@ -6,7 +6,6 @@ use std::time::Duration;
 use haft_core::budget::ContextWindow;
 use haft_core::conversation::{PartBody, Role, ToolReply};
 use haft_core::event::{Event, EventSink};
-use haft_core::model_request::ToolChoice;
 use haft_core::position::RunPosition;
 use haft_core::result::ToolErrorKind;
 use haft_core::run::context::RunContext;
@@ -20,6 +19,7 @@ use haft_engine::drive::measure_conversation;
 use haft_engine::{Concurrency, Orchestrator, Priority};
 
 use super::active_run::{ActiveRun, RunRequest, with_functions};
+use super::caller_choice::CallerChoice;
 use super::prepared_agent::PreparedAgent;
 use super::relay;
 use crate::runtime::FinishedRun;
@@ -55,6 +55,9 @@ pub struct ResumedSession {
     pub journal: SessionJournal,
     /// A further request. If `None`, the run continues with its unfinished request.
     pub more: Option<String>,
+    /// The tool choice of the caller. The journal contains it only for the agent that runs now; an agent that takes over
+    /// the request gets it from here.
+    pub choice: CallerChoice,
     /// Functions that the caller runs itself.
     pub functions: Vec<FunctionTool>,
     /// Selects the behaviour for a run that has already ended: refuse to resume it, or return its outcome again.
@@ -65,16 +68,16 @@ impl ActiveRun {
     /// Resumes the run. Finished calls are not repeated. Calls that had started are made again only if this is safe;
     /// for the others, the model gets an error that says that their outcome is unknown.
     pub fn resume(
-        worker: Arc<PreparedAgent>,
+        prepared_agent: Arc<PreparedAgent>,
         resumed: ResumedSession,
         context: Arc<RunContext>,
     ) -> Result<Self, ResumeError> {
-        let ResumedSession { past, journal, more, functions, finished } = resumed;
+        let ResumedSession { past, journal, more, choice, functions, finished } = resumed;
         let (bill, before) = match &more {
             Some(_) => (RunBill::default(), Duration::ZERO),
             None => (past.bill, past.worked()),
         };
-        let task = RunRequest {
+        let run_request = RunRequest {
             request: past.opened.title.clone(),
             opening: Vec::new(),
             images: Vec::new(),
@@ -82,15 +85,15 @@ impl ActiveRun {
             works_for: None,
             before: Vec::new(),
             spec: serde_json::Value::Null,
-            tool_choice: ToolChoice::Auto,
+            choice,
             functions,
-            scope: scope(&worker, Arc::clone(&context.events), bill, before),
+            scope: scope(&prepared_agent, Arc::clone(&context.events), bill, before),
             context,
             priority: Priority::default(),
             concurrency: Concurrency::default(),
         };
         let standing = past.standing.clone();
-        let (mut run, unknown) = Self::restore_run(worker, task, past)?;
+        let (mut run, unknown) = Self::restore_run(prepared_agent, run_request, past)?;
         run.original = first_request(&run.run).into();
         if let (SessionStatus::Finished { reason }, None, FinishedRun::Refused) = (standing, &more, finished)
             && !run.has_work_left()
@@ -102,34 +105,34 @@ impl ActiveRun {
 
     /// Continues a session with the budget and deadline of an existing run request.
     pub(super) fn resume_for_request(
-        worker: Arc<PreparedAgent>,
-        task: RunRequest,
+        prepared_agent: Arc<PreparedAgent>,
+        run_request: RunRequest,
         past: SessionHistory,
         journal: SessionJournal,
     ) -> Result<Self, RunError> {
-        let (run, unknown) = Self::restore_run(worker, task, past)?;
+        let (run, unknown) = Self::restore_run(prepared_agent, run_request, past)?;
         run.go_on(journal, &unknown, None)
     }
 
     /// Restores the run from its journal, and returns the calls whose outcome is unknown.
     fn restore_run(
-        worker: Arc<PreparedAgent>,
-        mut task: RunRequest,
+        prepared_agent: Arc<PreparedAgent>,
+        mut run_request: RunRequest,
         past: SessionHistory,
     ) -> Result<(Self, Vec<ToolCall>), RunError> {
         let broken = |error: ReadError| RunError::Unreadable { problem: error.to_string() };
         let plan = past.plan().map_err(broken)?;
-        let mut request = worker.request(&plan, &worker.context(&task.context));
-        request.tools = with_functions(&request.tools, &task.functions);
-        let budget = Self::context(&worker, &task, &plan, &request);
+        let mut request = prepared_agent.request(&plan, &prepared_agent.context(&run_request.context));
+        request.tools = with_functions(&request.tools, &run_request.functions);
+        let budget = Self::context(&prepared_agent, &run_request, &plan, &request);
         let mut unfinished = past.run(request).map_err(broken)?;
         known_context(budget.as_deref(), &unfinished.run, unfinished.context_tokens);
-        task.place.turn = unfinished.turns_before + 1;
-        let context = worker.context(&task.context);
-        let appended = worker.tools_named(unfinished.run.appended(), &context);
+        run_request.place.turn = unfinished.turns_before + 1;
+        let context = prepared_agent.context(&run_request.context);
+        let appended = prepared_agent.tools_named(unfinished.run.appended(), &context);
         unfinished.run.append_tools(appended);
-        let unknown = unknown(&unfinished.run, &unfinished.begun, worker.orchestrator());
-        Ok((Self::of(worker, task, unfinished.run, budget), unknown))
+        let unknown = unknown(&unfinished.run, &unfinished.begun, prepared_agent.orchestrator());
+        Ok((Self::of(prepared_agent, run_request, unfinished.run, budget), unknown))
     }
 
     fn go_on(
@@ -139,7 +142,7 @@ impl ActiveRun {
         more: Option<String>,
     ) -> Result<Self, RunError> {
         let done = more.as_ref().map_or(0, |_| self.run.counts().turns);
-        self.start(journal.into(), self.task.place.turn + done);
+        self.start(journal.into(), self.run_request.place.turn + done);
         for call in unknown {
             self.tell_unknown(call)?;
         }
@@ -151,8 +154,8 @@ impl ActiveRun {
 
     /// Adds a request to the same conversation. Turn numbers continue.
     fn ask_more(&mut self, more: String) -> Result<(), RunError> {
-        self.task.place.turn += self.run.counts().turns;
-        self.options.place = self.task.place;
+        self.run_request.place.turn += self.run.counts().turns;
+        self.options.place = self.run_request.place;
         self.original = more.as_str().into();
         self.apply_input(RunInput::Requested(more))
     }
@@ -160,7 +163,7 @@ impl ActiveRun {
     /// Returns true if the ended run still has work: an unfinished step, or a handoff to another agent.
     fn has_work_left(&mut self) -> bool {
         match self.run.next_step(&DriverReadings::default()) {
-            RunStep::Done(finish) => relay::next(&self.worker, &self.original, &finish).is_some(),
+            RunStep::Done(finish) => relay::next(&self.prepared_agent, &self.original, &finish).is_some(),
             RunStep::CallModel(_)
             | RunStep::Archive(_)
             | RunStep::Summarize(_)
@@ -175,7 +178,8 @@ impl ActiveRun {
     fn tell_unknown(&mut self, call: &ToolCall) -> Result<(), RunError> {
         const TOLD: &str = "Error: haft stopped during this call. It is not known whether the call took effect: check before you \
             repeat it.";
-        let output = self.worker.environment().partial_output(self.task.place.session, &call.id);
+        let output =
+            self.prepared_agent.environment().partial_output(self.run_request.place.session, &call.id);
         let output = output.map(|output| format!("\nThe last output before haft stopped:\n{output}"));
         let text = format!("{TOLD}{}", output.unwrap_or_default());
         self.show(RunEvent::Called(call.clone()));
@@ -190,9 +194,9 @@ impl ActiveRun {
     }
 
     fn show(&self, event: RunEvent) {
-        let before = self.task.place.turn.saturating_sub(1);
-        let place = RunPosition { turn: before + self.run.counts().turns.max(1), ..self.task.place };
-        self.task.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
+        let before = self.run_request.place.turn.saturating_sub(1);
+        let place = RunPosition { turn: before + self.run.counts().turns.max(1), ..self.run_request.place };
+        self.run_request.scope.meter.emit(Event::Run { place, event: Arc::new(event) });
     }
 }
 
@@ -214,12 +218,12 @@ fn unknown(run: &AgentRun, begun: &[CallId], orchestrator: &Orchestrator) -> Vec
 
 /// Returns the scope of the resumed run. The time that the run worked before is subtracted from its time limits.
 fn scope(
-    worker: &PreparedAgent,
+    prepared_agent: &PreparedAgent,
     watchers: Arc<dyn EventSink>,
     bill: RunBill,
     before: Duration,
 ) -> Arc<RunScope> {
-    let agent = worker.agent();
+    let agent = prepared_agent.agent();
     let now = tokio::time::Instant::now().into_std();
     let meter = Meter::resume_with_bill(watchers, agent.budget, bill);
     let began = now.checked_sub(before).unwrap_or(now);

@@ -106,7 +106,10 @@ fn hooks(cx: &CallContext) -> RunHooks {
         CallEvents { operation: Arc::new(cx.operation().clone()), of_call: Arc::clone(cx.events()) };
     let CallOperation { place, call, .. } = cx.operation();
     let call = ApprovalId::of_call(*place, call);
-    let elicitor = cx.run.relay.clone().map(|relay| Arc::new(RelayedElicitor { relay, call }) as _);
+    // If the client cannot show forms, pass no elicitor. Otherwise haft would announce elicitation to the servers of
+    // the agent, although the client cannot answer.
+    let relay = cx.run.relay.clone().filter(|_| cx.run.relay_abilities.forms);
+    let elicitor = relay.map(|relay| Arc::new(RelayedElicitor { relay, call }) as _);
     RunHooks {
         approvals: AnswerSource::by(cx.run.approver.clone()),
         elicitations: AnswerSource::by(elicitor),
@@ -156,6 +159,11 @@ struct RelayedElicitor {
 impl Elicitor for RelayedElicitor {
     fn elicit<'a>(&'a self, server: &'a str, request: Value) -> BoxFuture<'a, ElicitationAnswer> {
         Box::pin(async move {
+            // Decline a request to open a URL: haft announces to the servers of an agent only that the client can show
+            // forms.
+            if request["mode"] == "url" {
+                return ElicitationAnswer::Declined;
+            }
             let params = request.to_string();
             let asked = RelayedRequest {
                 call: Some(self.call),

@@ -33,7 +33,7 @@ pub(super) struct InstructionSources<'a> {
 /// provider only if the model sees one of its tools, and skills only if the model sees any tool.
 pub(super) fn text(
     body: &str,
-    told: InstructionSources<'_>,
+    sources: InstructionSources<'_>,
     shown: &[OfferedTool],
     report: &FinalReport,
 ) -> String {
@@ -41,20 +41,20 @@ pub(super) fn text(
         shown.iter().any(|tool| tool.entry.identity().namespace == *provider.namespace())
     };
     let mut text = body.trim_end().to_owned();
-    for provider in told.providers.iter().filter(|provider| gives(provider)) {
-        if let Some(instructions) = provider_instructions::agreed(&**provider, told.lock) {
+    for provider in sources.providers.iter().filter(|provider| gives(provider)) {
+        if let Some(instructions) = provider_instructions::agreed(&**provider, sources.lock) {
             let _ = write!(text, "\n\n{}", provider_instructions::labelled(&**provider, &instructions));
         }
     }
     if !shown.is_empty() {
-        for (name, body) in &told.skills.active {
+        for (name, body) in &sources.skills.active {
             add(&mut text, &format!("the skill `{name}`"), body);
         }
-        if !told.skills.lines.is_empty() {
+        if !sources.skills.lines.is_empty() {
             let _ = write!(
                 text,
                 "\n\nSkills that you can read when they help:\n{}",
-                told.skills.lines.join("\n")
+                sources.skills.lines.join("\n")
             );
         }
     }
@@ -66,8 +66,8 @@ pub(super) fn text(
 }
 
 fn add(text: &mut String, of: &str, instructions: &str) {
-    let said = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);
-    let _ = write!(text, "\n\nInstructions of {of}:\n{}", said.trim_end());
+    let shown = truncate_chars(instructions, INSTRUCTIONS_CHARS_MAX);
+    let _ = write!(text, "\n\nInstructions of {of}:\n{}", shown.trim_end());
 }
 
 /// Appends the agents that the model can hand the request to, with their descriptions.
@@ -80,8 +80,9 @@ pub(super) fn with_destinations<'a>(
         if at == 0 {
             let _ = write!(text, "\n\nWith `{HANDOFF}` you can hand the request to:");
         }
-        let said = agent.description.trim();
-        let _ = write!(text, "\n- `{}`{}{}", agent.name, if said.is_empty() { "" } else { ": " }, said);
+        let description = agent.description.trim();
+        let colon = if description.is_empty() { "" } else { ": " };
+        let _ = write!(text, "\n- `{}`{colon}{description}", agent.name);
     }
     text
 }
@@ -92,8 +93,8 @@ pub(super) fn with_project(body: &str, files: &[InstructionFile]) -> String {
     let mut text = body.trim_end().to_owned();
     for InstructionFile { path, text: written } in files {
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
-        let said = truncate_chars(written.trim_end(), PROJECT_CHARS_MAX);
-        let _ = write!(text, "\n\nInstructions of the project's file `{name}`:\n{said}");
+        let shown = truncate_chars(written.trim_end(), PROJECT_CHARS_MAX);
+        let _ = write!(text, "\n\nInstructions of the project's file `{name}`:\n{shown}");
     }
     text
 }

@@ -10,6 +10,7 @@ use haft_config::agents::graph::AgentGraph;
 use haft_config::expand::VariableSource;
 use haft_config::resolved::ModelName;
 use haft_config::skills::{self, Skill};
+use haft_core::client_relay::RelayAbilities;
 use haft_core::digest::Digest;
 use haft_core::event::{Event, EventSink, EventSinks};
 use haft_core::event_store::RunKey;
@@ -90,6 +91,7 @@ impl Runtime {
             sampler: Some(sampler),
             events: hooks.sink(&log),
             relay: None,
+            relay_abilities: RelayAbilities::default(),
             raw_results: RawResults::Dropped,
             untrusted,
         });
@@ -171,8 +173,9 @@ impl Runtime {
             ToolWarmUp::NotNeeded => agent.orchestrator().catalog().warnings(),
         };
         warnings.extend(of_catalog.iter().map(ToString::to_string));
-        let definitions =
-            DefinitionWatch::new(&generation.config, &self.shared.home).ignoring(runnable.requested_labels());
+        let definitions = DefinitionWatch::new(&generation.config, &self.shared.home)
+            .ignoring(runnable.requested_labels())
+            .for_principal(&context.principal);
         let changed = runnable.compared.warnings(&definitions, agent.orchestrator());
         warnings.extend(changed.iter().map(ToString::to_string));
         warnings.extend(agent.reachable_agents().iter().flat_map(|agent| agent.tool_warnings(context)));

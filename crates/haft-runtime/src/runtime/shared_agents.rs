@@ -162,7 +162,7 @@ impl std::fmt::Debug for SharedEntry {
 enum LeftAgent {
     /// Other runs use the agent, or may still join it.
     Kept,
-    /// No run uses the agent, and no task waits for its idle time yet, so the caller must start one.
+    /// No run uses the agent, and no task waits for its idle time yet, so the caller must start such a task.
     Untimed,
     /// No run will use the agent again.
     Unused,
@@ -265,7 +265,8 @@ impl SharedAgents {
         if std::mem::replace(&mut entry.is_timed, true) { LeftAgent::Kept } else { LeftAgent::Untimed }
     }
 
-    /// Waits until no run has used the agent for the idle time, then shuts it down, unless another task has.
+    /// Waits until no run has used the agent for the idle time. Then shuts the agent down, unless another task has
+    /// already done this.
     async fn end_idle(&self, agent: Weak<RunnableAgent>) {
         let mut wait = self.idle_for;
         loop {
@@ -306,7 +307,8 @@ fn shut_down_later(agent: Arc<RunnableAgent>) {
 /// The use of a shared agent by one run. Dropping this value releases the agent.
 pub(super) struct AgentLease {
     runnable: Arc<RunnableAgent>,
-    /// `None` for an agent that only this run uses, and after the run has released the agent.
+    /// The set to which the shared agent belongs; `None` for an agent that only this run uses, and after the run has
+    /// released the agent.
     of: Option<Arc<SharedAgents>>,
 }
 

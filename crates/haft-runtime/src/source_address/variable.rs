@@ -7,7 +7,7 @@
 use haft_core::digest::Digest;
 use haft_core::redact::names_a_secret;
 
-use super::plain_url;
+use super::{HIDDEN, plain_url};
 
 /// The number of hexadecimal digits of a digest in an address.
 const DIGEST_DIGITS: usize = 16;
@@ -30,19 +30,44 @@ pub(super) fn assignment(name: &str, value: &str) -> String {
     format!("{name}={}", shown(name, value))
 }
 
+/// Returns `NAME=VALUE` for a person. Hides a value, or the parts of a URL, that may be secret.
+pub fn public_assignment(name: &str, value: &str) -> String {
+    match visibility(name, value) {
+        ValueVisibility::Whole => format!("{name}={value}"),
+        ValueVisibility::Url(public) => format!("{name}={public} (partly hidden)"),
+        ValueVisibility::Hidden => format!("{name}={HIDDEN}"),
+    }
+}
+
+/// The part of a value that cannot be a secret.
+enum ValueVisibility {
+    Whole,
+    /// The URL without its user information, query and fragment.
+    Url(String),
+    Hidden,
+}
+
 fn shown(name: &str, value: &str) -> String {
+    match visibility(name, value) {
+        ValueVisibility::Whole => value.to_owned(),
+        // Print the URL without its secrets before the digest, because a digest alone does not show the host.
+        ValueVisibility::Url(public) => format!("{public} {}", digest(name, value)),
+        ValueVisibility::Hidden => digest(name, value),
+    }
+}
+
+fn visibility(name: &str, value: &str) -> ValueVisibility {
     let literal = without_references(value);
     let public = plain_url(value);
     let is_public = |text: &str| text.len() <= VALUE_BYTES_MAX && !may_contain_secret(text);
     if literal.is_empty() {
-        value.to_owned()
+        ValueVisibility::Whole
     } else if suggests_secret(name) || !is_public(&without_references(&public)) {
-        digest(name, value)
+        ValueVisibility::Hidden
     } else if literal == without_references(&public) || is_empty_userinfo(&literal) {
-        value.to_owned()
+        ValueVisibility::Whole
     } else {
-        // Print the URL without its secrets before the digest, because a digest alone does not show the host.
-        format!("{public} {}", digest(name, value))
+        ValueVisibility::Url(public)
     }
 }
 
@@ -64,8 +89,8 @@ fn without_references(value: &str) -> String {
     literal + rest
 }
 
-/// Returns true for a URL whose only hidden part are the separators of its user information, because its user and
-/// password are references: `https://${USER}:${PASSWORD}@host`.
+/// Returns true for a URL whose user and password are both references, such as `https://${USER}:${PASSWORD}@host`.
+/// Without the references, only the separators `:` and `@` are left, which are no secret.
 fn is_empty_userinfo(literal: &str) -> bool {
     let without = literal.replacen("://:@", "://", 1).replacen("://@", "://", 1);
     plain_url(&without) == without

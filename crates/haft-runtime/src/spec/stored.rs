@@ -45,6 +45,8 @@ pub struct StoredSpec {
     workspace: StoredWorkspace,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tool_choice: Option<SpecToolChoice>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    allowed_tools: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     functions: Vec<StoredFunction>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,6 +116,8 @@ struct StoredChanges {
     tools: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     allowed_tools: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_continuations: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     output_schema: Option<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -260,6 +264,7 @@ impl StoredSpec {
             changes: StoredChanges::of(&spec.changes),
             workspace: StoredWorkspace::of(&spec.workspace),
             tool_choice: SpecToolChoice::of(&spec.tool_choice),
+            allowed_tools: spec.allowed_tools.clone(),
             functions: spec.functions.iter().map(StoredFunction::of).collect(),
             approvals: spec.approvals.iter().map(StoredCallerApproval::of).collect(),
             routed: spec.model_choice == ModelChoice::Routed,
@@ -323,6 +328,7 @@ impl StoredSpec {
             changes: self.changes.into_changes()?,
             workspace: self.workspace.into_workspace(),
             tool_choice: self.tool_choice.map_or(ToolChoice::Auto, SpecToolChoice::into_choice),
+            allowed_tools: self.allowed_tools,
             functions: self.functions.into_iter().map(StoredFunction::into_function).collect(),
             approvals: approvals.collect::<Result<_, _>>()?,
             model_choice: if self.routed { ModelChoice::Routed } else { ModelChoice::Named },
@@ -404,6 +410,7 @@ impl StoredChanges {
             timeout_ms: changes.timeout.map(millis),
             tools: changes.tools.as_ref().map(|tools| tools.iter().map(ToString::to_string).collect()),
             allowed_tools: changes.allowed_tools.clone(),
+            max_continuations: changes.continuations_max,
             output_schema: changes.output_schema.as_deref().cloned(),
             overrides: changes.overrides.0.iter().map(|one| (one.key(), one.value().clone())).collect(),
         }
@@ -419,6 +426,7 @@ impl StoredChanges {
             timeout: self.timeout_ms.map(Duration::from_millis),
             tools,
             allowed_tools: self.allowed_tools,
+            continuations_max: self.max_continuations,
             output_schema: self.output_schema.map(Arc::new),
             overrides: AgentOverrides(overrides.collect()),
         })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use haft_core::name::Namespace;
 use haft_core::principal::Principal;
 use haft_sandbox::Home;
-use haft_store::mcp_tokens::token_directory;
+use haft_store::mcp_tokens::open_token_directory;
 use haft_tools::mcp::{
     Authorizer, IdentityProvider, KeyringPreference, OAuthAccount, OAuthGrant, OauthConfig, OauthConsent,
     OauthGrantConfig, PreregisteredClient, RemoteTransport, SigningKey, TokenFile,
@@ -54,7 +54,9 @@ pub fn authorizer(
     let file = if token_owner(oauth, principal) == TokenOwner::Operator {
         with_keyring(TokenFile::new(&tokens, Namespace::sanitize(name).as_str(), &url), keyring)?
     } else {
-        TokenFile::new(&token_directory(home, principal), Namespace::sanitize(name).as_str(), &url)
+        let directory = open_token_directory(home, principal)
+            .map_err(|error| format!("haft cannot create the directory of the tokens: {error}"))?;
+        TokenFile::new(&directory, Namespace::sanitize(name).as_str(), &url)
     };
     let made = Authorizer::new(name, &url, meant(oauth)?, file, consent);
     made.map(Some).map_err(|error| error.to_string())

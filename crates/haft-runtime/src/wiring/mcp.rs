@@ -1,6 +1,7 @@
 //! Builds the providers of MCP tools from the configuration.
 
 use std::fmt::{self, Write as _};
+use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +13,12 @@ use haft_core::redact::names_a_secret;
 use haft_core::settings::mcp::ServerStartup;
 use haft_sandbox::{Home, SandboxPolicy};
 use haft_store::mcp_tokens::token_directory;
+use haft_store::server_caches::ServerCaches;
 use haft_tools::mcp::{
-    CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, LoginOffer, McpEnvironment,
-    McpProvider, ParamHeaders, ProcessConfig, RelayedCapabilities, RemoteTransport, ServerConfig,
-    SharedServers, SupervisedServer, ToolSelection, TraceParents, TraceSink, catalog_cache_summary,
-    server_policy,
+    CatalogCacheSummary, ConnectTarget, ElicitationSupport, KeyringPreference, LogStorage, LoginOffer,
+    McpEnvironment, McpProvider, ParamHeaders, ProcessConfig, RelayedCapabilities, RemoteTransport,
+    ServerConfig, SharedServers, SupervisedServer, ToolSelection, TraceParents, TraceSink,
+    catalog_cache_summary, server_policy,
 };
 use secrecy::SecretString;
 use sha2::{Digest, Sha256};
@@ -93,6 +95,7 @@ pub fn mcp_servers(config: &ResolvedConfig, policy: &SandboxPolicy, face: &McpCl
     let environment = McpEnvironment {
         login: LoginOffer::NotOffered,
         directory: None,
+        log_storage: LogStorage::default(),
         elicitation: face.elicitation,
         relayed: face.relayed,
         starts: Arc::new(Semaphore::new(config.mcp_starts_max)),
@@ -147,6 +150,11 @@ fn environment_of(
         } else {
             directory(home)
         }),
+        log_storage: if face.principal.is_subject_of(&Principal::local()) {
+            LogStorage::File
+        } else {
+            LogStorage::Memory
+        },
         login: if may_log_in { face.login } else { LoginOffer::NotOffered },
         ..common.clone()
     }
@@ -227,8 +235,9 @@ fn connect(
 ) -> Result<ConnectTarget, String> {
     match reach {
         McpEndpoint::Process { command, args, env, directory, writable, unix_sockets, sockets, confined } => {
+            let (cache, cache_lock) = cache_of(name, principal, policy.home())?;
             let process = ProcessConfig {
-                name: Namespace::sanitize(name).as_str().to_owned(),
+                cache,
                 env: env.iter().map(|(name, value)| (name.clone(), value.0.clone())).collect(),
                 directory: directory.clone(),
                 writable: writable.clone(),
@@ -238,7 +247,12 @@ fn connect(
             };
             let policy = server_policy(policy, &process).map_err(|error| error.to_string())?;
             let args = args.iter().map(|word| word.0.clone()).collect();
-            Ok(ConnectTarget::Process { program: command.clone(), args, policy: Box::new(policy) })
+            Ok(ConnectTarget::Process {
+                program: command.clone(),
+                args,
+                policy: Box::new(policy),
+                cache_lock,
+            })
         }
         McpEndpoint::Remote { url, headers, protocol, .. } => {
             let url = Url::parse(&url.0).map_err(|error| format!("`url` is not a valid URL: {error}"))?;
@@ -266,6 +280,17 @@ fn connect(
     }
 }
 
+/// Returns the cache directory of a server that works for this principal, with its lock.
+fn cache_of(name: &str, principal: &Principal, home: &Home) -> Result<(PathBuf, Option<Arc<File>>), String> {
+    let name = Namespace::sanitize(name);
+    if principal.is_subject_of(&Principal::local()) {
+        return Ok((home.cache(name.as_str()), None));
+    }
+    let opened = ServerCaches::of(home).open(principal);
+    let caches = opened.map_err(|error| format!("haft cannot use the cache of the MCP server: {error}"))?;
+    Ok((caches.directory.join(name.as_str()), Some(Arc::new(caches.lock))))
+}
+
 /// Returns a digest that identifies a server in the catalog cache. The digest is safe to store, because the settings
 /// and their secrets cannot be derived from it.
 fn digest(server: &McpServerSettings, reach: &McpEndpoint) -> String {
@@ -274,7 +299,7 @@ fn digest(server: &McpServerSettings, reach: &McpEndpoint) -> String {
         hasher.update(text.len().to_le_bytes());
         hasher.update(text);
     };
-    // A server may offer other tools to clients that support roots or sampling.
+    // Include roots and sampling, because a server may offer other tools to clients that support them.
     part(&format!("{:?} {}", server.roots, server.sampling.is_some()));
     match reach {
         McpEndpoint::Process { command, args, env, directory, .. } => {

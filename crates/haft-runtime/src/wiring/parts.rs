@@ -96,7 +96,7 @@ impl EngineState {
         Self {
             queues: self.queues.renewed(queue_configs(config)),
             cache: self.cache.clone(),
-            // The new configuration may name another JSON Schema draft.
+            // Do not keep the compiled definitions, because the new configuration may name another JSON Schema draft.
             definitions: SharedDefinitions::default(),
             clients: self.clients.clone(),
             circuits: self.circuits.clone(),

@@ -34,7 +34,7 @@ async fn unknown_run_cannot_be_resumed_or_attached() {
 }
 
 #[tokio::test]
-async fn resume_rejects_spec_of_other_version_or_without_agents() {
+async fn resume_rejects_a_spec_of_another_version_or_without_agents() {
     let fixture = RuntimeFixture::new([ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -145,7 +145,7 @@ async fn journal_removed_during_a_run_ends_the_run_before_the_next_call() {
     std::fs::remove_dir_all(fixture.home().data()).unwrap();
     run.decide(approval, ApprovalDecision::Allow).unwrap();
     let outcome = finished(&run).await;
-    assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
+    assert_eq!(outcome.finish.reason, FinishReason::JournalFailed, "{:?}", outcome.finish);
     assert!(outcome.finish.detail.contains("the session file was removed"), "{:?}", outcome.finish);
     assert_eq!(fixture.calls.count(), 0);
 }
@@ -165,7 +165,7 @@ async fn takeover_continues_event_numbers_and_stops_the_old_holder() {
     let taken = new.resume_with(run.id(), spec, None, RunSecrets::none(), hooks).await.unwrap();
     run.decide(approval, ApprovalDecision::Allow).unwrap();
     let outcome = finished(&run).await;
-    assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{:?}", outcome.finish);
+    assert_eq!(outcome.finish.reason, FinishReason::JournalFailed, "{:?}", outcome.finish);
     let approval = parked(&taken).await;
     assert_eq!(fixture.calls.count(), 0, "the old holder made the call after the takeover");
     taken.decide(approval, ApprovalDecision::Allow).unwrap();
@@ -198,7 +198,7 @@ async fn run_continues_with_truncated_outputs_if_they_cannot_be_stored() {
     let fixture =
         RuntimeFixture::new([note("one"), ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
     let mut config = asking();
-    config["toolResponseMaxBytes"] = json!(1_000);
+    config["maxToolResponseBytes"] = json!(1_000);
     let runtime = fixture.runtime(&config).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
     let approval = parked(&run).await;
@@ -309,7 +309,7 @@ async fn run_with_a_full_journal_loses_no_call_and_continues_later() {
         }
         let made = fixture.calls.count();
         if outcome.finish.reason != FinishReason::Completed {
-            assert_eq!(outcome.finish.reason, FinishReason::Unrecorded, "{lines}: {:?}", outcome.finish);
+            assert_eq!(outcome.finish.reason, FinishReason::JournalFailed, "{lines}: {:?}", outcome.finish);
             assert!(outcome.finish.detail.contains("No space left"), "{lines}: {:?}", outcome.finish);
         }
         let room = fixture.builder(&json!({})).stores(stores(Arc::new(journals))).build().await.unwrap();

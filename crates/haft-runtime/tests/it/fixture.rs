@@ -125,7 +125,7 @@ impl RuntimeFixture {
         *self.url.lock().unwrap() = model.url();
     }
 
-    /// Puts a proxy in front of the model server. The counter is the number of connections that the proxy has accepted.
+    /// Puts a proxy in front of the model server. Returns the counter of the connections that the proxy has accepted.
     pub(crate) async fn count_connections(&self) -> Arc<AtomicU32> {
         let server = self.model.url().trim_start_matches("http://").to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

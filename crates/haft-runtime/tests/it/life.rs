@@ -63,7 +63,7 @@ async fn event_reader_can_start_at_any_sequence_number() {
 }
 
 #[tokio::test]
-async fn dropped_run_handle_can_be_attached_again() {
+async fn run_can_be_attached_again_after_its_handle_is_dropped() {
     let fixture = RuntimeFixture::new([note("one"), ScriptStep::text("done")]);
     let runtime = fixture.runtime(&json!({})).await;
     let run = runtime.start(fixture.spec("go"), RunSecrets::none()).await.unwrap();
@@ -177,7 +177,7 @@ async fn config_reload_applies_only_to_new_runs() {
 }
 
 #[tokio::test]
-async fn program_tools_are_shut_down_with_the_runtime_not_the_run() {
+async fn tools_of_the_program_are_shut_down_only_with_the_runtime() {
     let fixture = RuntimeFixture::in_order([
         note("one"),
         ScriptStep::text("done"),

@@ -226,7 +226,7 @@ async fn run_that_was_taken_over_makes_no_call_in_the_old_runtime() {
         pending(&run).await;
         old.decide(waiting.id, ApprovalDecision::Allow).unwrap();
         let outcome = finished(&old).await;
-        assert_eq!(outcome.finish.reason, FinishReason::Unrecorded);
+        assert_eq!(outcome.finish.reason, FinishReason::JournalFailed);
         let detail = outcome.finish.detail;
         assert!(detail.contains("has taken over this run"), "{detail}");
         assert_eq!(fixture.calls.count(), 0, "the old runtime made a call");
@@ -276,7 +276,7 @@ fn run_continues_in_another_runtime_with_all_stores_in_memory() {
     ]);
     let config = json!({
         "policy": {"rules": [{"tool": "note", "decision": "ask"}]},
-        "toolResponseMaxBytes": 1_000,
+        "maxToolResponseBytes": 1_000,
     });
     process().block_on(async {
         let stores = Stores::in_memory(&fixture.home());

@@ -87,7 +87,7 @@ async fn run_budgets_are_independent() {
 }
 
 #[tokio::test]
-async fn principal_cannot_read_the_workspace_of_another() {
+async fn principal_cannot_read_the_workspace_of_another_principal() {
     let fixture = RuntimeFixture::new([
         ScriptStep::call("bash", json!({"command": "cat ../anna/secret; ls ..; echo mine > own; cat own"})),
         ScriptStep::call("read", json!({"file_path": "../anna/secret"})),
@@ -216,7 +216,7 @@ async fn mcp_server_cannot_read_a_hidden_home_directory() {
 #[tokio::test]
 async fn stored_output_and_run_are_hidden_from_other_principals() {
     let fixture = RuntimeFixture::new([ScriptStep::call("long", json!({})), ScriptStep::text("done")]);
-    let runtime = fixture.runtime(&json!({"toolResponseMaxBytes": 1_000})).await;
+    let runtime = fixture.runtime(&json!({"maxToolResponseBytes": 1_000})).await;
     let spec = |subject: &str| RunSpec { principal: principal(subject), ..fixture.spec("go") };
     let run = runtime.start(spec("anna"), RunSecrets::none()).await.unwrap();
     finished(&run).await;

@@ -14,6 +14,7 @@ fn spec() -> RunSpec {
             models: vec!["p/m".into()],
             turns_max: Some(3),
             timeout: Some(Duration::from_secs(5)),
+            continuations_max: Some(0),
             tools: Some(vec![ToolGlob::new("read*").unwrap()]),
             output_schema: Some(Arc::new(json!({"type": "object"}))),
             overrides: AgentOverrides(vec![AgentOverride::parse("budget.usd=0.5").unwrap()]),
@@ -26,6 +27,7 @@ fn spec() -> RunSpec {
         }],
         skills: vec![SkillSource { file: "/s/SKILL.md".into(), text: "text".into() }],
         tool_choice: ToolChoice::Allowed { names: vec!["read".into()], must_call: MustCall::Yes },
+        allowed_tools: Some(vec!["read".into()]),
         functions: vec![FunctionTool {
             name: "f".into(),
             description: "d".into(),
@@ -69,7 +71,7 @@ fn spec_is_unchanged_after_it_is_stored_and_read() {
 }
 
 #[test]
-fn stored_spec_rejects_other_version_and_damaged_blob() {
+fn stored_spec_of_another_version_or_with_a_damaged_blob_is_rejected() {
     let (stored, blob) = StoredSpec::of(&spec());
     let mut value = serde_json::to_value(&stored).unwrap();
     value["version"] = json!(9);
