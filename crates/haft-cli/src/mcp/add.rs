@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use url::Url;
 
 use super::super::args::FileArgs;
-use super::super::exit::ExitReason;
-use super::super::settings::{self, CliError};
+use super::super::cli_error::CliError;
+use super::super::settings;
 use super::super::terminal::counted;
 use super::super::tools::{search_note, tokens_by_length, tokens_text};
 use super::args::{ConfigScopeArg, McpAddArgs, McpRemoveArgs, McpTransportArg};
@@ -50,12 +50,11 @@ const LIST_WAIT: Duration = Duration::from_secs(10);
 pub(super) async fn add(args: &McpAddArgs) -> Result<McpCommandOutput, CliError> {
     let home = settings::home()?;
     if args.name.trim().is_empty() {
-        return Err((
-            ExitReason::Usage,
-            "the server name is empty; give a name, because it becomes the prefix of the tool names".into(),
+        return Err(CliError::usage(
+            "the server name is empty; give a name, because it becomes the prefix of the tool names",
         ));
     }
-    let value = value(args).map_err(|message| (ExitReason::Usage, message))?;
+    let value = value(args)?;
     let name = &args.name;
     let scope = args.options.scope.unwrap_or(ConfigScopeArg::User);
     let path = changed(&home, scope, |path| edit::add(path, ConfigEntry { section: SECTION, name }, &value))?;
@@ -122,24 +121,23 @@ pub(super) async fn remove(args: &McpRemoveArgs) -> Result<McpCommandOutput, Cli
 }
 
 /// Returns the entry of the server for the configuration file.
-fn value(args: &McpAddArgs) -> Result<Value, String> {
+fn value(args: &McpAddArgs) -> Result<Value, CliError> {
     let mut server = Map::new();
     let options = &args.options;
     if let Some(transport) = options.transport {
         server.insert("type".into(), transport.key().into());
     }
     let [first, rest @ ..] = args.target.as_slice() else {
-        return Err("the URL or the command of the server is missing".into());
+        return Err(CliError::usage("the URL or the command of the server is missing"));
     };
     if is_url(first) {
         check_address(first, options.transport)?;
         if let Some(word) = rest.first() {
-            return Err(format!(
-                "unexpected `{word}` after the URL\nhint: to add a server by its command, put the command after --"
-            ));
+            return Err(CliError::usage(format!("unexpected `{word}` after the URL"))
+                .with_hint("to add a server by its command, put the command after --"));
         }
         if !options.env.is_empty() {
-            return Err("--env needs a command; for a URL use --header".into());
+            return Err(CliError::usage("--env needs a command; for a URL use --header"));
         }
         server.insert("url".into(), first.as_str().into());
         insert_pairs(&mut server, "headers", &options.header);
@@ -148,12 +146,12 @@ fn value(args: &McpAddArgs) -> Result<Value, String> {
             options.transport
         {
             let way = transport.key();
-            return Err(format!(
+            return Err(CliError::usage(format!(
                 "--transport {way} needs a URL, but `{first}` is a command, which uses stdio"
-            ));
+            )));
         }
         if !options.header.is_empty() {
-            return Err("--header needs a URL; for a command use --env".into());
+            return Err(CliError::usage("--header needs a URL; for a command use --env"));
         }
         server.insert("command".into(), first.as_str().into());
         if !rest.is_empty() {
@@ -178,7 +176,7 @@ fn begins_with(word: &str, schemes: &[&str]) -> bool {
 }
 
 /// Rejects an address that can never be reached. Does not check an address with variables.
-fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<(), String> {
+fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<(), CliError> {
     let fits = match transport {
         None => true,
         Some(McpTransportArg::Http | McpTransportArg::Sse) => begins_with(address, &HTTP),
@@ -186,13 +184,13 @@ fn check_address(address: &str, transport: Option<McpTransportArg>) -> Result<()
         Some(McpTransportArg::Stdio) => false,
     };
     if let (Some(transport), false) = (transport, fits) {
-        return Err(format!(
-            "--transport {} does not match the URL `{address}`\nhint: omit --transport",
-            transport.key()
-        ));
+        let message = format!("--transport {} does not match the URL `{address}`", transport.key());
+        return Err(CliError::usage(message).with_hint("omit --transport"));
     }
     match Url::parse(address) {
-        Err(error) if !address.contains("${") => Err(format!("`{address}` is not a valid URL: {error}")),
+        Err(error) if !address.contains("${") => {
+            Err(CliError::usage(format!("`{address}` is not a valid URL: {error}")))
+        }
         Ok(_) | Err(_) => Ok(()),
     }
 }
@@ -236,17 +234,17 @@ pub(super) fn changed(
 
 fn refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
-        EditError::Absent { .. } => format!(
-            "\nhint: `haft config show` shows which file has the entry; this command changes only {}, and --scope selects another file",
+        EditError::Absent { .. } => Some(format!(
+            "`haft config show` shows which file has the entry; this command changes only {}, and --scope selects another file",
             path.display()
-        ),
-        EditError::Exists { .. } => "\nhint: choose another name, or remove the old entry first".to_owned(),
+        )),
+        EditError::Exists { .. } => Some("choose another name, or remove the old entry first".to_owned()),
         EditError::Unreadable(..)
         | EditError::Invalid(_)
         | EditError::Unwritable(..)
-        | EditError::Changed(_) => String::new(),
+        | EditError::Changed(_) => None,
     };
-    (ExitReason::Input, format!("{error}{hint}"))
+    CliError::input(error).with_optional_hint(hint)
 }
 
 fn counts(home: &Home, path: &Path) -> bool {
@@ -263,10 +261,10 @@ fn renew_trust(home: &Home, path: &Path) -> Result<String, CliError> {
             record.files.insert(path.to_owned(), digest);
         })
         .map_err(|error| {
-            (
-                ExitReason::Internal,
-                format!("haft changed `{}`, but could not mark it as trusted: {error}", path.display()),
-            )
+            CliError::internal(format!(
+                "haft changed `{}`, but could not mark it as trusted: {error}",
+                path.display()
+            ))
         })?;
     }
     Ok(String::new())

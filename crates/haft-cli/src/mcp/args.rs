@@ -6,6 +6,7 @@ use haft_config::import::ImportSource;
 use super::super::args::FileArgs;
 #[cfg(feature = "serve")]
 use super::super::args::PolicyArgs;
+use super::super::cli_error::CliError;
 
 /// Manage MCP servers; models can call their tools
 #[derive(Debug, Args)]
@@ -54,13 +55,14 @@ pub(crate) struct McpAddArgs {
 
 impl McpAddArgs {
     /// Parses the options after a URL. After a command, all words belong to the command.
-    pub(crate) fn with_options_after_url(mut self) -> Result<Self, String> {
+    pub(crate) fn with_options_after_url(mut self) -> Result<Self, CliError> {
         if self.target.first().is_some_and(|first| super::add::is_url(first)) {
             let rest = self.target.split_off(1);
             let after = OptionsAfterUrl::try_parse_from(rest).map_err(|error| {
                 let text = error.to_string();
                 let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
-                format!("{first}\nhint: only options can follow a URL; give a URL or a command, not both")
+                CliError::usage(first)
+                    .with_hint("only options can follow a URL; give a URL or a command, not both")
             })?;
             self.options.extend(after.options);
         }

@@ -13,13 +13,14 @@ use haft_sandbox::user_home;
 use serde_json::{Map, Value, json};
 
 use super::super::args::FileArgs;
-use super::super::exit::ExitReason;
+use super::super::cli_error::CliError;
 use super::super::question::{self, Consent};
-use super::super::settings::{self, CliError};
+use super::super::settings;
 use super::super::terminal::{self, counted};
 use super::super::variables::variable;
 use super::add::changed;
 use super::args::McpImportArgs;
+use super::import_preview::{target, variable_lines};
 use super::import_sockets::NeededSocket;
 use super::{McpCommandOutput, SECTION};
 
@@ -52,7 +53,7 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
     } else {
         let stored = StoredVariables::of(&home).add(values, config.token_store).await;
         Some(stored.map_err(|error| {
-            (ExitReason::Internal, format!("haft cannot store the values of the variables: {error}"))
+            CliError::internal(format!("haft cannot store the variables of the imported servers: {error}"))
         })?)
     };
     let mut file = String::new();
@@ -76,8 +77,8 @@ pub(super) async fn import(args: &McpImportArgs) -> Result<McpCommandOutput, Cli
     Ok(McpCommandOutput::new(text, plan.json(Some(&file), &missing)))
 }
 
-/// Asks for each socket that an added server needs, and adds the granted ones to the entries. Returns the others. With
-/// `--yes` no person answers, so no socket is granted.
+/// Asks the user about each socket that an added server needs. Adds a granted socket to the entry of its server, and
+/// returns the sockets that the user did not grant. With `--yes`, haft does not ask and grants no socket.
 async fn grant_sockets(plan: &mut ImportPlan, args: &McpImportArgs) -> Vec<NeededSocket> {
     let mut missing = Vec::new();
     for needed in plan.added.iter().filter_map(NeededSocket::of).collect::<Vec<_>>() {
@@ -94,13 +95,11 @@ async fn consent(plan: &ImportPlan) -> Result<(), CliError> {
     let question = format!("add {}? [y] yes, any other key: no", counted(plan.added.len(), "server"));
     match question::consent(&plan.text(), &question).await {
         Consent::Given => Ok(()),
-        Consent::Refused => {
-            Err((ExitReason::Denied, "nothing was added, because you did not confirm".into()))
-        }
+        Consent::Refused => Err(CliError::denied("nothing was added, because you did not confirm")),
         Consent::NoTerminal => {
-            let hint = "hint: review the servers above, then add them with `haft mcp import --yes`";
-            let message = format!("nothing was added: haft needs a terminal to ask for your consent\n{hint}");
-            Err((ExitReason::Denied, message))
+            let hint = "review the servers above, then add them with `haft mcp import --yes`";
+            let message = "nothing was added: haft needs a terminal to ask for your consent";
+            Err(CliError::denied(message).with_hint(hint))
         }
     }
 }
@@ -129,7 +128,7 @@ async fn values(plan: &ImportPlan, args: &McpImportArgs) -> Result<BTreeMap<Stri
 
 /// Returns the values of a `.env` file for variables that the servers use.
 fn env_file(path: &Path, servers: &[ImportedServer]) -> Result<BTreeMap<String, String>, CliError> {
-    let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
+    let refused = |reason: String| CliError::input(format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
     let mut values =
         env_file::parse(&text).map_err(|line| refused(format!("line {line}: expected NAME=value")))?;
@@ -138,7 +137,8 @@ fn env_file(path: &Path, servers: &[ImportedServer]) -> Result<BTreeMap<String, 
     Ok(values)
 }
 
-/// Asks for a value; `None` if the answer is empty and there is no default, or if no answer selects an option.
+/// Asks the user for the value of a variable. Returns `None` if the answer is empty and there is no default, if the
+/// input ends, or if no attempt gives a valid answer.
 async fn typed_value(asked: &AskedVariable) -> Option<String> {
     let mut turn = question::turn().await;
     for _ in 0..ANSWERS_MAX {
@@ -185,8 +185,7 @@ fn found(args: &McpImportArgs) -> Result<Vec<FoundFile>, CliError> {
             Some(source) => import::read(source.source(), &text, current_directory().as_deref()),
             None => import::read_any(&text, path, current_directory().as_deref()),
         });
-        let servers =
-            servers.map_err(|reason| (ExitReason::Input, format!("`{}`: {reason}", path.display())))?;
+        let servers = servers.map_err(|reason| CliError::input(format!("`{}`: {reason}", path.display())))?;
         return Ok(vec![FoundFile { source: "file", path: path.clone(), servers: Ok(servers) }]);
     }
     let chosen: Vec<ImportSource> = if args.program.is_empty() {
@@ -275,8 +274,9 @@ struct PlannedFile {
 }
 
 impl ImportPlan {
-    /// Decides which servers are added. Of servers with the same name, only the first one is added. `program` is the path
-    /// of the running program, which is not added as a server of itself.
+    /// Decides which servers are added. Of servers with the same name, only the first one is added. `program` is the
+    /// path of the running haft. An entry that starts this program is left out, because haft would start itself as a
+    /// server.
     fn of(found: Vec<FoundFile>, is_known: impl Fn(&str) -> bool, program: Option<&Path>) -> Self {
         let mut taken: BTreeMap<String, &'static str> = BTreeMap::new();
         let mut files = Vec::new();
@@ -286,6 +286,7 @@ impl ImportPlan {
                 Err(reason) => planned.skipped.push(("the file".into(), reason)),
                 Ok(mut found) => {
                     found.skip_own(program);
+                    found.skip_invalid(&haft_config::environment);
                     let ImportedServers { servers, skipped } = found;
                     planned.skipped = skipped;
                     for server in servers {
@@ -320,8 +321,8 @@ impl ImportPlan {
             let _ = writeln!(text, "{}  {}", file.source, printable(&file.path.to_string_lossy()));
             for server in &file.added {
                 let _ = writeln!(text, "  + {}  {}", printable(&server.name), printable(&target(server)));
-                for note in &server.notes {
-                    let _ = writeln!(text, "      {}", printable(note));
+                for line in variable_lines(server).iter().chain(&server.notes) {
+                    let _ = writeln!(text, "      {}", printable(line));
                 }
             }
             for (name, reason) in &file.skipped {
@@ -350,20 +351,9 @@ impl ImportPlan {
     }
 }
 
-/// Returns the program with its arguments, or the URL. Environment and headers may contain secrets and are not shown.
-fn target(server: &ImportedServer) -> String {
-    let text = |key: &str| server.entry.get(key).and_then(Value::as_str).unwrap_or_default();
-    let args = server.entry.get("args").and_then(Value::as_array).into_iter().flatten();
-    let words = args.filter_map(Value::as_str);
-    match text("url") {
-        "" => std::iter::once(text("command")).chain(words).collect::<Vec<_>>().join(" "),
-        url => url.to_owned(),
-    }
-}
-
 /// Reads the servers in a file that `--mcp-config` names. They apply only to this command.
 pub(crate) fn servers_of(path: &Path) -> Result<serde_json::Map<String, Value>, CliError> {
-    let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", path.display()));
+    let refused = |reason: String| CliError::input(format!("`{}`: {reason}", path.display()));
     let text = text(path).map_err(refused)?.ok_or_else(|| refused("the file does not exist".into()))?;
     let mut found = import::read_any(&text, path, current_directory().as_deref()).map_err(refused)?;
     found.skip_own(std::env::current_exe().ok().as_deref());

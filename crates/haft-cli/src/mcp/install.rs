@@ -8,8 +8,7 @@ use haft_config::import::ImportSource;
 use haft_sandbox::user_home;
 use serde_json::{Value, json};
 
-use super::super::exit::ExitReason;
-use super::super::settings::CliError;
+use super::super::cli_error::CliError;
 use super::McpCommandOutput;
 use super::args::{McpClientArg, McpInstallArgs};
 use super::import::directory_variable;
@@ -22,14 +21,14 @@ pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliErro
     let path = file.path().display();
     let done = if args.remove { "removed" } else { "added" };
     let preposition = if args.remove { "from" } else { "to" };
-    let kept = backup.as_ref().map(|backup| match backup.state {
+    let backup_line = backup.as_ref().map(|backup| match backup.state {
         BackupState::New => format!("\nhaft saved the old file as {}", backup.path.display()),
         BackupState::Earlier => {
             format!("\n{} contains the file from before the first change", backup.path.display())
         }
     });
     let backup = backup.as_ref().map(|backup| &backup.path);
-    let text = format!("{done} `{}` {preposition} {path}{}", args.name, kept.unwrap_or_default());
+    let text = format!("{done} `{}` {preposition} {path}{}", args.name, backup_line.unwrap_or_default());
     Ok(McpCommandOutput::new(
         text,
         json!({ "client": args.client.name(), "file": file.path(), "backup": backup, "removed": args.remove }),
@@ -37,10 +36,8 @@ pub(super) fn install(args: &McpInstallArgs) -> Result<McpCommandOutput, CliErro
 }
 
 fn path(client: McpClientArg) -> Result<PathBuf, CliError> {
-    let home = user_home().ok_or((
-        ExitReason::Usage,
-        "HOME is not set, so haft cannot find the configuration of the client".to_owned(),
-    ))?;
+    let home = user_home()
+        .ok_or(CliError::usage("HOME is not set, so haft cannot find the configuration of the client"))?;
     let (source, in_home) = match client {
         McpClientArg::Claude => (ImportSource::ClaudeCode, ".claude.json"),
         McpClientArg::Cursor => (ImportSource::Cursor, ".cursor/mcp.json"),
@@ -58,15 +55,15 @@ fn with(args: &McpInstallArgs, file: &ForeignFile) -> Result<String, EditError> 
         ["mcp", "serve"].into_iter().chain(args.serve.iter().map(String::as_str)).collect();
     match args.client {
         McpClientArg::Claude => {
-            let value = json!({ "type": "stdio", "command": program, "args": words });
-            file.with_json_entry(json_entry(&args.name), &value)
+            let members = [("type", json!("stdio")), ("command", json!(program)), ("args", json!(words))];
+            file.with_json_entry(json_entry(&args.name), &members)
         }
         McpClientArg::Cursor => {
-            let value = json!({ "command": program, "args": words });
-            file.with_json_entry(json_entry(&args.name), &value)
+            let members = [("command", json!(program)), ("args", json!(words))];
+            file.with_json_entry(json_entry(&args.name), &members)
         }
         McpClientArg::Codex => {
-            // A JSON string is also a TOML string.
+            // Write the values as JSON, because a JSON string, or a list of such strings, is also valid TOML.
             let values = [("command", Value::from(program).to_string()), ("args", json!(words).to_string())];
             file.with_toml_table(toml_entry(&args.name), &values)
         }
@@ -89,5 +86,5 @@ fn toml_entry(name: &str) -> ConfigEntry<'_> {
 }
 
 fn refused(error: &EditError) -> CliError {
-    (ExitReason::Input, error.to_string())
+    CliError::input(error)
 }

@@ -3,7 +3,8 @@
 use haft_tools::mcp::{CatalogCacheSummary, RemoteTransport};
 use serde_json::{Value, json};
 
-use super::super::settings::{self, CliError};
+use super::super::cli_error::CliError;
+use super::super::settings;
 use super::super::table::{Table, left};
 use super::super::terminal::counted;
 use super::McpCommandOutput;
@@ -41,7 +42,8 @@ fn rows(
         .map(|(name, server)| {
             match namespace_conflict(&config.mcp_servers, name).filter(|_| server.enabled) {
                 None => row(name, server, known(name, server)),
-                // Do not use the cache under this name: it belongs to the other server with the same namespace.
+                // Pass no cached data: another server has the same namespace, and the cache under this name belongs to
+                // that server.
                 Some(reason) => row(name, &McpServerSettings { reach: Err(reason), ..server.clone() }, None),
             }
         })

@@ -7,9 +7,9 @@ use haft_tools::mcp::{AuthError, Authorizer, KeyringPreference, LoopbackRedirect
 use serde_json::json;
 
 use super::super::args::FileArgs;
-use super::super::exit::ExitReason;
+use super::super::cli_error::CliError;
 use super::super::hints;
-use super::super::settings::{self, CliError};
+use super::super::settings;
 use super::args::{McpLoginArgs, McpLogoutArgs};
 use super::callback::TerminalConsent;
 use super::{McpCommandOutput, unambiguous};
@@ -38,7 +38,7 @@ pub(super) async fn logout(args: &McpLogoutArgs) -> Result<McpCommandOutput, Cli
     let (reach, keyring) = reach(&args.files, &args.name)?;
     let authorizer = authorizer(&args.name, &reach, keyring, None)?;
     let had = authorizer.forget().await.map_err(|error| {
-        (ExitReason::Internal, format!("haft cannot remove the token of MCP server `{}`: {error}", args.name))
+        CliError::internal(format!("haft cannot remove the token of MCP server `{}`: {error}", args.name))
     })?;
     let text = if had {
         format!(
@@ -80,23 +80,21 @@ fn authorizer(
     made.ok_or_else(|| {
         let hint =
             "a local server gets its credentials in `env`; a server with an `Authorization` header needs no login";
-        (ExitReason::Input, format!("MCP server `{name}` does not use OAuth\nhint: {hint}"))
+        CliError::input(format!("MCP server `{name}` does not use OAuth")).with_hint(hint)
     })
 }
 
 fn unusable(name: &str, reason: &str) -> CliError {
-    (ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}"))
+    CliError::input(format!("haft cannot use MCP server `{name}`: {reason}"))
 }
 
 fn not_open(error: &std::io::Error) -> CliError {
     let hint = "choose another port with `oauth.redirectPort`";
-    (
-        ExitReason::Unavailable,
-        format!("haft cannot open a local port for the login redirect: {error}\nhint: {hint}"),
-    )
+    CliError::unavailable(format!("haft cannot open a local port for the login redirect: {error}"))
+        .with_hint(hint)
 }
 
 fn not_logged_in(name: &str, error: &AuthError) -> CliError {
     let message = format!("the login at MCP server `{name}` failed: {error}");
-    (ExitReason::Unavailable, hints::with(&message, hints::login(name, error)))
+    CliError::unavailable(message).with_optional_hint(hints::login(name, error))
 }

@@ -1,14 +1,12 @@
 //! Prepares the tools of the MCP gateway for a client: every principal has its own servers, workspace and stored
 //! outputs.
 
-use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use haft_config::agents::graph::AgentGraph;
 use haft_config::{ResolvedConfig, printable};
-use haft_core::event::EventSinks;
+use haft_core::event::{EventSink, EventSinks};
 use haft_core::glob::ToolGlob;
 use haft_core::position::SessionId;
 use haft_core::principal::Principal;
@@ -28,14 +26,14 @@ use haft_server::mcp::{
 use haft_server::{AgentCatalog, Server, needs_builtin_tools};
 use haft_store::call_journal::CallJournalFile;
 use haft_store::outputs::FileOutputs;
-use haft_store::tenant::directory_of;
+use haft_store::workspaces::{WorkspaceLease, WorkspaceName, WorkspaceStore};
 use haft_tools::mcp::{ElicitationSupport, LoginOffer, RelayedCapabilities};
 use haft_tools::output::OUTPUT_TOOL;
 
 use super::super::args::{FileArgs, PolicyArgs};
 use super::super::call::over_http;
-use super::super::exit::ExitReason;
-use super::super::settings::{self, CliError, Configuration};
+use super::super::cli_error::CliError;
+use super::super::settings::{self, Configuration};
 use super::super::watch::CommandWatchers;
 use super::super::{agents, approvals, servers, skills, terminal};
 use crate::variables::variable;
@@ -50,6 +48,8 @@ pub(crate) struct GatewayTools {
     pub(crate) local: Option<ClientWorkspace>,
     /// The agents that clients can call.
     pub(crate) agents: GatewayAgents,
+    /// The sinks of the server that also record the calls; empty for a gateway over the standard streams.
+    pub(crate) server_sinks: Vec<Arc<dyn EventSink>>,
 }
 
 /// The directory that the tools of a client work in, and the sandbox around it.
@@ -93,7 +93,7 @@ impl GatewayAgents {
                 .home(settings::home()?)
                 .skills(skills::found(files)?);
             let built = builder.build_with_warnings().await;
-            let (built, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
+            let (built, of_runtime) = built.map_err(CliError::usage)?;
             warnings.extend(of_runtime);
             runtime = Some(built);
         }
@@ -158,9 +158,11 @@ impl GatewayTools {
         let home = settings::home()?;
         let grants = approvals::store(&home);
         let journal_file = Arc::new(CallJournalFile::of(&home));
-        let (place, parents, events) = (watch.place(), watch.trace_parents(), watch.sink());
+        let (place, parents) = (watch.place(), watch.trace_parents());
+        let sinks: Vec<Arc<dyn EventSink>> = [watch.sinks(), self.server_sinks].concat();
         let (args, exposure, local, agents) = (self.policy, self.exposure, self.local, self.agents);
-        // All clients share what was reported, so that the operator gets each warning about a later change once.
+        // All clients share one record of reported changes. Otherwise the operator would get the same warning once for
+        // each client.
         let definitions = DefinitionWatch::new(&configuration.resolved, &home);
         let own_engine = wiring::engine_with_stored_cache(&configuration.resolved, &home);
         Ok(Box::new(move |client: &GatewayClient| -> Result<OpenedTools, String> {
@@ -171,16 +173,16 @@ impl GatewayTools {
             if client.builtin_tools == BuiltinAccess::Withheld {
                 config.tools_denied.extend(builtin_globs());
             }
-            let ClientWorkspace { spec, policy } =
-                match local.as_ref().filter(|_| client.principal == Principal::local()) {
-                    Some(local) => local.clone(),
-                    None => workspace_of(&args, &configuration, &client.principal, &home)?,
-                };
+            let own = local.as_ref().filter(|_| client.principal == Principal::local());
+            let (ClientWorkspace { spec, policy }, lease) = match own {
+                Some(local) => (local.clone(), None),
+                None => workspace_of(&args, &configuration, &client.principal, &home)?,
+            };
             let outputs =
                 config.tool_output.enabled.then(|| outputs_opener(&home, &client.principal, &config));
             let sampler = ModelSampler::new(&config, &policy, Arc::new(variable), None);
             let journal = Arc::new(journal_file.of_principal(&client.principal));
-            let events = EventSinks(vec![Arc::clone(&events), Arc::clone(&journal) as _]);
+            let events = EventSinks([sinks.clone(), vec![Arc::clone(&journal) as _]].concat());
             let context = RunContext {
                 principal: client.principal.clone(),
                 workspace: policy.workspace().to_string_lossy().into(),
@@ -200,7 +202,7 @@ impl GatewayTools {
             let mut providers: Vec<Arc<dyn ToolProvider>> =
                 upstreams.iter().map(|provider| Arc::clone(provider) as _).collect();
             providers.extend(agents.provider(client, &config, spec));
-            let (definitions, naming) = (definitions.clone(), config.naming);
+            let (definitions, naming) = (definitions.clone().for_principal(&client.principal), config.naming);
             let later = later(config.clone(), home.clone());
             let settings = ToolSettings { policy, timeout: None, config };
             let options = OrchestratorOptions { exposure, ..OrchestratorOptions::default() };
@@ -218,6 +220,7 @@ impl GatewayTools {
                 logins,
                 naming,
                 definitions,
+                workspace: lease,
             })
         }))
     }
@@ -243,7 +246,8 @@ fn builtin_globs() -> impl Iterator<Item = ToolGlob> {
 /// Returns the capabilities of the client that upstream servers may use.
 fn offered(abilities: ClientAbilities, config: &ResolvedConfig) -> wiring::McpClientSettings {
     let elicitation = match (abilities.elicitation, abilities.url_elicitation) {
-        (true, _) => ElicitationSupport::Offered,
+        (true, _) if abilities.form_defaults => ElicitationSupport::Offered,
+        (true, _) => ElicitationSupport::WithoutDefaults,
         (false, true) => ElicitationSupport::UrlOnly,
         (false, false) => ElicitationSupport::NotOffered,
     };
@@ -263,19 +267,19 @@ fn later(config: ResolvedConfig, home: Home) -> BoxFuture<'static, Vec<Arc<dyn T
     Box::pin(async move { over_http(&config, &home).await })
 }
 
-/// Returns the workspace of a client that is not the local user: a separate directory, as in `haft serve`.
+/// Returns the workspace of a client that is not the local user: the directory in which the runs of `haft serve` that
+/// use no files work too.
 fn workspace_of(
     args: &PolicyArgs,
     configuration: &Configuration,
     principal: &Principal,
     home: &Home,
-) -> Result<ClientWorkspace, String> {
-    let directory: PathBuf =
-        home.workspace().join(directory_of(principal.tenant())).join(directory_of(principal.subject()));
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-    made.map_err(|error| format!("haft cannot create the workspace of the client: {error}"))?;
-    let spec =
-        settings::workspace_of_stranger(directory, args, configuration).map_err(|(_, reason)| reason)?;
+) -> Result<(ClientWorkspace, Option<WorkspaceLease>), String> {
+    let lease = WorkspaceStore::of(home)
+        .open(principal, WorkspaceName::Subject)
+        .map_err(|error| format!("haft cannot create the workspace of the client: {error}"))?;
+    let spec = settings::workspace_of_stranger(lease.directory().to_owned(), args, configuration)
+        .map_err(|error| error.to_string())?;
     let policy = spec.policy_of(principal, home).map_err(|error| error.to_string())?;
-    Ok(ClientWorkspace { spec, policy })
+    Ok((ClientWorkspace { spec, policy }, Some(lease)))
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use haft_core::event::EventSink;
 use haft_core::principal::Principal;
 use haft_core::result::ToolError;
 use haft_server::mcp::McpGateway;
@@ -12,9 +13,10 @@ use haft_server::{AgentCatalog, ServedRoutes};
 use haft_store::api_keys::KeyScope;
 use tokio::io::BufReader;
 
+use super::super::cli_error::CliError;
 use super::super::exit::ExitReason;
 use super::super::serve::{self as http_server, GatewayReload, HttpServeSettings};
-use super::super::settings::{self, CliError, Configuration};
+use super::super::settings::{self, Configuration};
 use super::super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
 use super::super::{approver, cancel, hints, remedy, terminal};
 use super::args::McpServeArgs;
@@ -28,11 +30,11 @@ const INPUT_BUFFER_BYTES: usize = 64 << 10;
 pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
     let configuration = match settings::configuration(&args.policy.files) {
         Ok(configuration) => configuration,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let plan = match GatewayPlan::prepare(args, &configuration).await {
         Ok(plan) => plan,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let (agents, watch) = (plan.agents.clone(), Arc::clone(&plan.watch));
     let exit = match args.http {
@@ -50,7 +52,7 @@ pub(super) async fn serve(args: &McpServeArgs) -> ExitCode {
 async fn serve_streams(configuration: Configuration, plan: GatewayPlan) -> ExitCode {
     let gateway = match plan.gateway(configuration) {
         Ok(gateway) => gateway,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     // Drop the plan, because it holds the watchers: the command can finish them only after the last reference is gone.
     drop(plan);
@@ -85,12 +87,13 @@ async fn serve_http(
         first_scopes: vec![KeyScope::Api, KeyScope::BuiltinTools],
         files: &args.policy.files,
         configuration: configuration.clone(),
-        // The runtime of this server runs no agents.
+        // The runtime of this server runs no agents, so it exports no spans of runs.
         telemetry: RunTelemetry::default(),
     };
     // Box the future: otherwise each enclosing future would contain this large future inline.
     Box::pin(http_server::run(settings, |server| {
-        let plan = GatewayPlan { agents: plan.agents.clone().limited_by(&server), ..plan };
+        let agents = plan.agents.clone().limited_by(&server);
+        let plan = GatewayPlan { agents, server_sinks: server.call_sinks(), ..plan };
         let gateway = plan.gateway(configuration)?;
         let runtime = plan.agents.runtime();
         let build = Box::new(move |configuration, catalog: &AgentCatalog| {
@@ -109,6 +112,8 @@ struct GatewayPlan {
     local: ClientWorkspace,
     agents: GatewayAgents,
     watch: Arc<CommandWatchers>,
+    /// The sinks of the HTTP server that also record the calls.
+    server_sinks: Vec<Arc<dyn EventSink>>,
 }
 
 impl GatewayPlan {
@@ -121,12 +126,12 @@ impl GatewayPlan {
         let watch = Arc::new(CommandWatchers::of_gateway(log, &settings::home()?, content));
         let spec = settings::workspace_spec(&args.policy, configuration).await?;
         let local = ClientWorkspace { policy: settings::granted(&spec)?, spec };
-        Ok(Self { args: args.clone(), view, local, agents, watch })
+        Ok(Self { args: args.clone(), view, local, agents, watch, server_sinks: Vec::new() })
     }
 
     /// Builds the gateway. MCP servers start only after the first reply to a client.
     fn gateway(&self, mut configuration: Configuration) -> Result<McpGateway, CliError> {
-        let Self { args, view, local, agents, watch } = self;
+        let Self { args, view, local, agents, watch, server_sinks } = self;
         configuration.resolved.trace_mcp |= args.trace_mcp;
         let (view, profiles) = match &args.profile {
             Some(name) => (view.narrowed_by_name(name, &configuration.resolved)?, ServedProfiles::None),
@@ -138,6 +143,7 @@ impl GatewayPlan {
             exposure: view.exposure,
             local: Some(local.clone()),
             agents: agents.clone(),
+            server_sinks: server_sinks.clone(),
         };
         let face = GatewayFace { name: &args.name, view, profiles };
         // Ask the operator only over HTTP: with the standard streams, the terminal belongs to the client.
@@ -149,7 +155,7 @@ impl GatewayPlan {
 /// The settings of the gateway that its clients see.
 pub(crate) struct GatewayFace<'a> {
     pub(crate) name: &'a str,
-    /// The tools of clients without a profile. Profiles only narrow them.
+    /// The tools that a client without a profile sees. A profile can only remove some of these tools.
     pub(crate) view: ViewSettings,
     pub(crate) profiles: ServedProfiles,
 }
@@ -159,7 +165,7 @@ pub(crate) struct GatewayFace<'a> {
 pub(crate) enum ServedProfiles {
     /// The path or the name of a client selects a profile of the configuration.
     All,
-    /// The view already contains the only profile.
+    /// Clients cannot select a profile: the option `--profile` has selected one, and the view contains only its tools.
     None,
 }
 

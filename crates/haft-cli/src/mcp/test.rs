@@ -12,9 +12,10 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::super::args::{FileArgs, PolicyArgs};
+use super::super::cli_error::CliError;
 use super::super::exit::ExitReason;
 use super::super::servers::face;
-use super::super::settings::{self, CliError, Configuration};
+use super::super::settings::{self, Configuration};
 use super::super::status_line::waiting;
 use super::super::tools::{schema_problem, tokens_by_length, tokens_text};
 use super::args::McpTestArgs;
@@ -50,7 +51,7 @@ pub(super) async fn test(args: &McpTestArgs) -> Result<McpCommandOutput, CliErro
 pub(super) async fn listed_tools(name: &str, wait: Duration) -> Result<Vec<ToolDefinition>, String> {
     let files = FileArgs::default();
     let args = McpTestArgs { name: name.to_owned(), trace_mcp: false, json: false, files };
-    let message_of = |(_, message): CliError| message;
+    let message_of = |error: CliError| error.to_string();
     let configuration = alone(&args).map_err(message_of)?;
     let policy = settings::policy_outside_home(&PolicyArgs::of_files(&args.files), &configuration);
     let (policy, resolved) = (policy.map_err(message_of)?, &configuration.resolved);
@@ -78,7 +79,7 @@ fn alone(McpTestArgs { name, trace_mcp, files, .. }: &McpTestArgs) -> Result<Con
 fn only<'a>(found: &'a McpServers, name: &str) -> Result<&'a Arc<SupervisedServer>, CliError> {
     found.providers.first().map(|provider| provider.server()).ok_or_else(|| {
         let reason = found.unusable.first().map(|(_, reason)| reason.clone()).unwrap_or_default();
-        (ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}"))
+        CliError::input(format!("haft cannot use MCP server `{name}`: {reason}"))
     })
 }
 

@@ -10,8 +10,7 @@ use haft_engine::{ToolFilter, ToolFilterItem};
 use haft_runtime::governor::EffectExposure;
 use haft_server::mcp::{GatewayProfile, ListedTools, SearchSettings, ToolView};
 
-use super::super::exit::ExitReason;
-use super::super::settings::CliError;
+use super::super::cli_error::CliError;
 use super::args::{ListForm, McpServeArgs};
 
 /// A selection of tools, and the form of their list.
@@ -48,7 +47,7 @@ impl ViewSettings {
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let message =
                 format!("there is no profile `{name}`; `gateway.profiles` in haft.json has {known}");
-            (ExitReason::Usage, message)
+            CliError::usage(message)
         };
         profiles.get(name).map(|profile| self.narrowed(profile)).ok_or_else(unknown)
     }
@@ -115,6 +114,6 @@ fn selection(args: &McpServeArgs) -> Result<ToolFilter, CliError> {
         |glob: &String| ToolGlob::new(glob).map(ToolFilterItem::Tool).map_err(|error| error.to_string());
     let items: Result<Vec<_>, String> =
         args.group.iter().map(group).chain(args.tools.iter().map(tool)).collect();
-    let items = items.map_err(|message| (ExitReason::Usage, message))?;
+    let items = items.map_err(CliError::usage)?;
     Ok(if items.is_empty() { ToolFilter::All } else { ToolFilter::of(items) })
 }

@@ -1,18 +1,14 @@
 //! The log messages that a client wants to receive.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::client_relay::RelayedLog;
 use haft_core::tool::CallId;
-use serde_json::value::RawValue;
+use haft_tools::mcp::LOG_LEVELS;
 
+use super::call_notices::NoticeTable;
 use super::message;
 use super::outbox::{MessageScope, Outbox};
-
-/// The levels of log messages, the least severe first.
-const LOG_LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// The level of a log message: its index in `LOG_LEVELS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,20 +46,13 @@ enum ConnectionLevel {
 pub(super) struct ClientLog {
     out: Outbox,
     connection: Mutex<ConnectionLevel>,
-    /// The requests that ask for a level of their own, by the call ids that haft assigned.
-    calls: Mutex<HashMap<String, WantedLog>>,
-}
-
-/// The log messages that one request asks for.
-#[derive(Debug)]
-struct WantedLog {
-    level: McpLogLevel,
-    request: Box<RawValue>,
+    /// The calls, whose requests may ask for levels of their own.
+    pub(super) calls: Arc<NoticeTable>,
 }
 
 impl ClientLog {
     pub(super) fn new(out: Outbox) -> Self {
-        Self { out, connection: Mutex::new(ConnectionLevel::Nothing), calls: Mutex::default() }
+        Self { out, connection: Mutex::new(ConnectionLevel::Nothing), calls: Arc::default() }
     }
 
     /// Sends all levels from now on, because the client has made a handshake.
@@ -76,34 +65,33 @@ impl ClientLog {
         *self.connection() = ConnectionLevel::From(level);
     }
 
-    /// Sends the log messages of a call on the stream of its request, until the guard is dropped.
-    pub(super) fn watch(&self, call: &str, level: McpLogLevel, request: &RawValue) -> WatchedLog<'_> {
-        self.calls().insert(call.to_owned(), WantedLog { level, request: request.to_owned() });
-        WatchedLog { log: self, call: call.to_owned() }
-    }
-
-    /// Returns the level that the client requests for a call; `None` if the client requests no level.
-    pub(super) fn level_of(&self, call: &CallId) -> Option<&'static str> {
-        if let Some(request) = self.calls().get(&call.0) {
-            return Some(request.level.name());
-        }
+    /// Returns the level that the client has set on its connection; `None` if it has set none.
+    pub(super) fn connection_level(&self) -> Option<&'static str> {
         match *self.connection() {
             ConnectionLevel::From(level) => Some(level.name()),
             ConnectionLevel::Nothing | ConnectionLevel::Unset => None,
         }
     }
 
+    /// Returns the level that the client requests for a call; `None` if the client requests no level.
+    pub(super) fn level_of(&self, call: &CallId) -> Option<&'static str> {
+        if let Some(level) = self.calls.of_call(&call.0).and_then(|notices| notices.log_level()) {
+            return Some(level.name());
+        }
+        self.connection_level()
+    }
+
     /// Sends a log message of a call if the client wants its level. Drops the message if the outbox is full.
     pub(super) fn offer_of_call(&self, record: RelayedLog<'_>) {
         let RelayedLog { call, level, params } = record;
-        let scope = match self.calls().get(&call.0) {
-            Some(wanted) if McpLogLevel::of(level).is_some_and(|level| level >= wanted.level) => {
-                MessageScope::Request(wanted.request.clone())
+        match self.calls.of_call(&call.0).filter(|notices| notices.log_level().is_some()) {
+            Some(notices) => {
+                if let Some(level) = McpLogLevel::of(level) {
+                    notices.log(level, params);
+                }
             }
-            Some(_) => return,
-            None => return self.offer(level, params),
-        };
-        self.out.offer(scope, message::raw_notification("notifications/message", params));
+            None => self.offer(level, params),
+        }
     }
 
     /// Sends a log message that belongs to no call, if the client wants its level. Drops it if the outbox is full.
@@ -123,48 +111,35 @@ impl ClientLog {
     fn connection(&self) -> MutexGuard<'_, ConnectionLevel> {
         self.connection.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    fn calls(&self) -> MutexGuard<'_, HashMap<String, WantedLog>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Stops sending the log messages of a call when dropped.
-#[derive(Debug)]
-pub(super) struct WatchedLog<'a> {
-    log: &'a ClientLog,
-    call: String,
-}
-
-impl Drop for WatchedLog<'_> {
-    fn drop(&mut self) {
-        self.log.calls().remove(&self.call);
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::call_notices::tests::receiver;
     use super::*;
 
     #[test]
     fn log_level_of_a_request_takes_precedence_over_the_level_of_the_connection() {
         let (out, mut messages) = Outbox::new();
         let log = ClientLog::new(out);
-        let request = RawValue::from_string("7".into()).unwrap();
         let call = CallId("c".into());
+        let (of_request, mut request_messages) =
+            receiver(None, Some(McpLogLevel::requested("warning").unwrap()));
         let mut sent = |log: &ClientLog, level: &str| {
             log.offer_of_call(RelayedLog { call: &call, level, params: "{}" });
-            messages.try_recv().ok().map(|message| message.scope)
+            let sent = messages.try_recv().or_else(|_| request_messages.try_recv());
+            sent.ok().map(|message| message.scope)
         };
         assert!(sent(&log, "emergency").is_none(), "neither asks for messages");
         assert_eq!(log.level_of(&call), None);
-        let watched = log.watch("c", McpLogLevel::requested("warning").unwrap(), &request);
+        let watched = log.calls.watch("c");
+        let receiving = watched.notices.add(of_request);
         assert!(matches!(sent(&log, "warning"), Some(MessageScope::Request(id)) if id.get() == "7"));
         assert!(sent(&log, "notice").is_none());
         assert!(sent(&log, "loud").is_none(), "an unknown level is never sent");
         assert_eq!(log.level_of(&call), Some("warning"));
         assert_eq!(log.level_of(&CallId("other".into())), None);
-        drop(watched);
+        drop(receiving);
         assert!(sent(&log, "warning").is_none(), "the request has ended");
         log.begin();
         assert!(matches!(sent(&log, "debug"), Some(MessageScope::Connection)));

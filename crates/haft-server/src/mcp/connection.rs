@@ -16,6 +16,8 @@ use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use haft_core::run::untrusted::UntrustedReads;
+use haft_runtime::lines::{InputLine, InputLineReader};
 use haft_tools::mcp::SentParamHeaders;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,18 +28,19 @@ use tokio::time::timeout;
 
 use self::calls::{CallTable, RequestedNotices};
 use self::opened::OpenSlot;
+use super::call_notices::NoticeTable;
 use super::client_log::{ClientLog, McpLogLevel};
 use super::client_outputs::OutputOwner;
 use super::era::{ClientAbilities, CommonParams, ConnectionEra, RequestEra, STATELESS, negotiated};
 use super::gateway::{GatewayUser, McpGateway, ProfileRequest, TaskListAccess};
 use super::held::AbortOnDrop;
-use super::lines::{GatewayLine, next_line};
 use super::logins::LoginPlace;
 use super::message::{
-    self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, METHOD_NOT_FOUND, params,
+    self, ClientMessage, ClientRequest, GatewayError, INVALID_REQUEST, LISTEN, METHOD_NOT_FOUND,
+    UnusableMessage, params,
 };
-use super::outbox::{MessageScope, OUTBOX_MAX, OutMessage, Outbox};
-use super::progress::ProgressRelay;
+use super::older_content::{ContentPlace, known_content};
+use super::outbox::{HeldBytes, MessageScope, OUTBOX_MAX, OutMessage, Outbox};
 use super::questions::ClientQuestions;
 use super::shared_tools::ToolPool;
 use super::tasks::{TASKS_EXTENSION, TaskSupport};
@@ -50,11 +53,17 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 32 << 20;
 /// servers start.
 const LIST_TTL_MS: u64 = 5_000;
 
+/// The only protocol revision with batches of messages.
+const BATCHES: &str = "2025-03-26";
+
 /// The maximum number of characters that haft keeps of the name that a client sends.
 const CLIENT_NAME_CHARS_MAX: usize = 200;
 
 /// The only protocol revision with a handshake that has tasks and URL elicitation.
 const CORE_TASKS: &str = "2025-11-25";
+
+/// The size up to which messages are written together, in bytes.
+const BATCH_BYTES_MAX: usize = 256 << 10;
 
 /// The maximum time for writing the waiting replies after the client has closed its side of the connection.
 const LAST_WRITES_MAX: Duration = Duration::from_secs(1);
@@ -65,10 +74,10 @@ pub async fn serve(
     input: impl AsyncBufRead + Unpin + Send + 'static,
     output: impl AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<()> {
-    let (out, outbox) = Outbox::new();
     let pool = Arc::new(ToolPool::new(Arc::new(gateway), LoginPlace::Loopback).for_one_client());
     let owner = (GatewayUser::local(), OutputOwner::new_connection());
-    let connection = Arc::new(ClientConnection::new(Arc::clone(&pool), owner, out));
+    let (connection, outbox) = ClientConnection::with_outbox(Arc::clone(&pool), owner);
+    let connection = Arc::new(connection);
     // Read and write in separate tasks, because tasks wake each other without a system call. Waking the root future of
     // the runtime takes two system calls: one to wake the runtime, and one for the runtime to detect the wake-up.
     let (closing, closed) = oneshot::channel();
@@ -92,15 +101,16 @@ pub async fn serve(
 }
 
 /// Handles each line of the client, until the client closes its side.
-async fn read_all(connection: Arc<ClientConnection>, mut input: impl AsyncBufRead + Unpin) -> io::Result<()> {
-    while let Some(line) = next_line(&mut input, MESSAGE_BYTES_MAX).await? {
+async fn read_all(connection: Arc<ClientConnection>, input: impl AsyncBufRead + Unpin) -> io::Result<()> {
+    let mut lines = InputLineReader::new(input, MESSAGE_BYTES_MAX);
+    while let Some(line) = lines.next().await? {
         connection.receive_line(line).await;
     }
     Ok(())
 }
 
-/// Writes each message as one line, and all waiting messages at once. After `closing` resolves, writes only the
-/// messages that already wait.
+/// Writes each message as one line, and small messages together. After `closing` resolves, writes only the messages that
+/// already wait.
 async fn write_all(
     (mut outbox, mut closing): (mpsc::Receiver<OutMessage>, oneshot::Receiver<()>),
     mut output: impl AsyncWrite + Unpin,
@@ -119,14 +129,31 @@ async fn write_all(
         if received == 0 {
             return Ok(());
         }
-        let mut text = String::with_capacity(waiting.iter().map(|message| message.text.len() + 1).sum());
-        for message in waiting.drain(..).filter(|message| !message.text.is_empty()) {
-            text.push_str(&message.text);
-            text.push('\n');
-        }
-        output.write_all(text.as_bytes()).await?;
-        output.flush().await?;
+        write_lines(&waiting, &mut output).await?;
+        // The messages occupy their bytes until they are written.
+        waiting.clear();
     }
+}
+
+/// Writes messages as lines. Copies only small messages, so that many of them need one system call.
+async fn write_lines(messages: &[OutMessage], output: &mut (impl AsyncWrite + Unpin)) -> io::Result<()> {
+    let mut batch = String::new();
+    for OutMessage { text, .. } in messages.iter().filter(|message| !message.text.is_empty()) {
+        if text.len() > BATCH_BYTES_MAX {
+            output.write_all(batch.as_bytes()).await?;
+            output.write_all(text.as_bytes()).await?;
+            batch.clear();
+        } else {
+            batch.push_str(text);
+        }
+        batch.push('\n');
+        if batch.len() > BATCH_BYTES_MAX {
+            output.write_all(batch.as_bytes()).await?;
+            batch.clear();
+        }
+    }
+    output.write_all(batch.as_bytes()).await?;
+    output.flush().await
 }
 
 /// The state of one connection.
@@ -135,6 +162,8 @@ pub(super) struct ClientConnection {
     user: GatewayUser,
     /// The clients that can read the outputs of the calls.
     outputs: OutputOwner,
+    /// The untrusted text that the client has read. A reload keeps it.
+    untrusted: Arc<UntrustedReads>,
     out: Outbox,
     era: Mutex<ConnectionEra>,
     /// The revision that the handshake chose.
@@ -143,7 +172,8 @@ pub(super) struct ClientConnection {
     slot: Mutex<OpenSlot>,
     calls: CallTable,
     questions: Arc<ClientQuestions>,
-    progress: Arc<ProgressRelay>,
+    /// The calls whose progress and log messages the client may want.
+    notices: Arc<NoticeTable>,
     /// The tasks that notify the client when a login ends, by login id.
     watched_logins: Mutex<HashMap<String, AbortOnDrop>>,
     /// The name that the client gave itself in its first request.
@@ -157,22 +187,37 @@ pub(super) struct ClientConnection {
 impl ClientConnection {
     pub(super) fn new(pool: Arc<ToolPool>, (user, outputs): (GatewayUser, OutputOwner), out: Outbox) -> Self {
         let log = Arc::new(ClientLog::new(out.clone()));
+        let untrusted = match &outputs {
+            OutputOwner::Connection(_) => Arc::default(),
+            // Each request is a connection of its own, so the record belongs to the principal.
+            OutputOwner::Principal => Arc::clone(&pool.principals.get(&user.principal).untrusted),
+        };
         Self {
             pool,
             user,
             outputs,
+            untrusted,
             era: Mutex::default(),
             negotiated: OnceLock::new(),
             slot: Mutex::default(),
             calls: CallTable::default(),
             questions: Arc::new(ClientQuestions::new(out.clone(), Arc::clone(&log))),
-            progress: Arc::new(ProgressRelay::new(out.clone())),
+            notices: Arc::clone(&log.calls),
             watched_logins: Mutex::default(),
             client_name: OnceLock::new(),
             log,
             out,
             param_headers: None,
         }
+    }
+
+    /// Creates a connection, and its messages to the client.
+    pub(super) fn with_outbox(
+        pool: Arc<ToolPool>,
+        (user, outputs): (GatewayUser, OutputOwner),
+    ) -> (Self, mpsc::Receiver<OutMessage>) {
+        let (out, messages) = Outbox::of_principal(&pool.principals.get(&user.principal));
+        (Self::new(pool, (user, outputs), out), messages)
     }
 
     /// Checks the arguments of the connection's only request against its headers.
@@ -182,7 +227,7 @@ impl ClientConnection {
 
     /// Returns true if a request has opened the tools.
     pub(super) fn is_open(&self) -> bool {
-        self.slot().opened.is_some()
+        !self.slot().opened.is_empty()
     }
 
     /// Returns the current settings of the gateway. A reload replaces them.
@@ -205,10 +250,12 @@ impl ClientConnection {
         view.instructions.clone()
     }
 
-    async fn receive_line(self: &Arc<Self>, line: GatewayLine) {
+    async fn receive_line(self: &Arc<Self>, line: InputLine) {
         let text = match line {
-            GatewayLine::Text(text) => text,
-            GatewayLine::TooLong => {
+            // The JSON parser reports bytes that are not UTF-8, and accepts a CR at the end.
+            InputLine::Text(line) => String::from_utf8(line)
+                .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()),
+            InputLine::TooLong { .. } => {
                 let message = format!("a message may have at most {MESSAGE_BYTES_MAX} bytes");
                 return self.fail(None, &GatewayError::new(INVALID_REQUEST, message)).await;
             }
@@ -216,10 +263,30 @@ impl ClientConnection {
         if text.trim().is_empty() {
             return;
         }
-        match message::read(&text) {
+        if message::is_batch(&text) && self.has_batches() {
+            match message::read_batch(&text) {
+                Ok(messages) => {
+                    for message in messages {
+                        self.receive_or_fail(message).await;
+                    }
+                }
+                Err(error) => self.fail(None, &error).await,
+            }
+            return;
+        }
+        self.receive_or_fail(message::read(&text)).await;
+    }
+
+    async fn receive_or_fail(self: &Arc<Self>, message: Result<ClientMessage, UnusableMessage>) {
+        match message {
             Ok(message) => self.receive(message).await,
             Err(unusable) => self.fail(unusable.id.as_deref(), &unusable.error).await,
         }
+    }
+
+    /// Returns true if the client may send several messages at once. It gets each reply separately.
+    pub(super) fn has_batches(&self) -> bool {
+        self.negotiated.get() == Some(&BATCHES)
     }
 
     pub(super) async fn receive(self: &Arc<Self>, message: ClientMessage) {
@@ -236,6 +303,9 @@ impl ClientConnection {
     }
 
     async fn request(self: &Arc<Self>, request: ClientRequest) {
+        if let Err(error) = self.out.check_room() {
+            return self.fail(Some(&request.id), &error).await;
+        }
         let admitted = params::<CommonParams>(request.params.as_deref()).and_then(|CommonParams { meta }| {
             let era = self.era().admit(&request.method, &meta)?;
             Ok((era, meta.log_level(era)?, meta))
@@ -265,7 +335,7 @@ impl ClientConnection {
             ("resources/subscribe" | "resources/unsubscribe", RequestEra::Handshake) => {
                 return self.begin_passed(request, era, notices).await;
             }
-            ("subscriptions/listen", RequestEra::Stateless(abilities)) => {
+            (LISTEN, RequestEra::Stateless(abilities)) => {
                 return self.listen(request, abilities).await;
             }
             ("tasks/get" | "tasks/update" | "tasks/cancel", RequestEra::Stateless(abilities)) => {
@@ -292,10 +362,10 @@ impl ClientConnection {
         struct Cancelled {
             request_id: Box<RawValue>,
         }
-        if method == "notifications/roots/list_changed"
-            && let Some(opened) = self.slot().opened.clone()
-        {
-            opened.shared.upstreams.servers.iter().for_each(|server| server.announce_changed_roots());
+        if method == "notifications/roots/list_changed" {
+            let opened = self.slot().opened.clone();
+            let servers = opened.iter().flat_map(|opened| &opened.shared.upstreams.servers);
+            servers.for_each(|server| server.announce_changed_roots());
         }
         // Other notifications, and a cancellation of a request that has ended, need no action.
         if method == "notifications/cancelled"
@@ -374,6 +444,14 @@ impl ClientConnection {
         }
     }
 
+    /// Returns a result with only the content that the negotiated protocol revision knows.
+    fn known_content(&self, result: String, place: ContentPlace) -> String {
+        match self.negotiated.get() {
+            Some(revision) => known_content(result, place, revision),
+            None => result,
+        }
+    }
+
     /// Returns true if tasks are part of the negotiated protocol revision itself, not of an extension.
     fn has_core_tasks(&self) -> bool {
         self.negotiated.get() == Some(&CORE_TASKS)
@@ -443,7 +521,8 @@ impl ClientConnection {
         json!({ "name": gateway.name, "version": gateway.version })
     }
 
-    /// Sets the minimum level of the log messages that the client gets. haft itself sends only warnings about servers.
+    /// Sets the minimum level of the log messages that the client gets, and requests this level from the upstream servers.
+    /// haft itself sends only warnings about servers.
     fn set_level(&self, params: Option<&RawValue>) -> Result<String, GatewayError> {
         #[derive(Deserialize)]
         struct SetLevel {
@@ -452,13 +531,25 @@ impl ClientConnection {
         let SetLevel { level } = message::params(params)?;
         let level = McpLogLevel::requested(&level);
         self.log.set_level(level.map_err(|message| GatewayError::new(message::INVALID_PARAMS, message))?);
+        let opened = self.slot().opened.clone();
+        for opened in opened {
+            opened.request_log_level(self.log.connection_level());
+        }
         Ok("{}".into())
     }
 
     async fn reply(&self, id: &RawValue, outcome: Result<String, GatewayError>) {
+        self.reply_held(id, outcome, HeldBytes::default()).await;
+    }
+
+    /// Replies to a request for whose result the outbox already holds bytes.
+    async fn reply_held(&self, id: &RawValue, outcome: Result<String, GatewayError>, held: HeldBytes) {
         match outcome {
             Ok(result) => {
-                self.out.send(MessageScope::Reply(id.to_owned()), message::success(id, &result)).await;
+                let turn = self.out.conversion_turn(result.len()).await;
+                let text = message::success(id, &result);
+                drop((result, turn));
+                self.out.send_reply(id.to_owned(), text, held).await;
             }
             Err(error) => self.fail(Some(id), &error).await,
         }
@@ -483,7 +574,7 @@ impl ClientConnection {
         self.watched_logins().clear();
         let mut slot = self.slot();
         slot.is_closed = true;
-        if let Some(opened) = &slot.opened {
+        for opened in &slot.opened {
             opened.close();
         }
     }

@@ -23,6 +23,8 @@ pub(super) const HANDSHAKE: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26
 pub struct ClientAbilities {
     /// The client can show a form to its user.
     pub elicitation: bool,
+    /// The client applies the default values of a form.
+    pub form_defaults: bool,
     /// The client can ask its user to open a URL.
     pub url_elicitation: bool,
     /// The client can send a request to a model.
@@ -44,6 +46,7 @@ impl ClientAbilities {
         let elicitation = capabilities["elicitation"].as_object();
         Self {
             elicitation: elicitation.is_some_and(|kinds| kinds.is_empty() || kinds.contains_key("form")),
+            form_defaults: capabilities["elicitation"]["form"]["applyDefaults"] == true,
             url_elicitation: elicitation.is_some_and(|kinds| kinds.contains_key("url")),
             sampling: capabilities["sampling"].is_object(),
             sampling_tools: capabilities["sampling"]["tools"].is_object(),

@@ -19,6 +19,7 @@ use haft_core::run::journal::RunJournal;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, ToolFilter};
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::wiring::LoginTarget;
+use haft_store::workspaces::WorkspaceLease;
 use haft_tools::mcp::McpProvider;
 
 use super::era::ClientAbilities;
@@ -89,6 +90,8 @@ pub struct GatewayClient {
     pub abilities: ClientAbilities,
     /// Selects whether the client may use the built-in tools.
     pub builtin_tools: BuiltinAccess,
+    /// Selects whether the client may approve its calls.
+    pub own_approvals: OwnApprovals,
     /// The profile of the client; `None` for all tools of the gateway.
     pub profile: Option<String>,
 }
@@ -99,6 +102,7 @@ pub(crate) struct GatewayUser {
     pub(crate) principal: Principal,
     pub(crate) builtin_tools: BuiltinAccess,
     pub(crate) task_list: TaskListAccess,
+    pub(crate) own_approvals: OwnApprovals,
     /// The profile in the path of the requests. A session at one path is unknown at every other path.
     pub(crate) profile: Option<String>,
 }
@@ -113,6 +117,16 @@ pub(crate) enum TaskListAccess {
     Withheld,
 }
 
+/// Selects whether a client may ask its own user to approve its calls. A client could send the answer itself, so an
+/// answer proves only that the key of the client has the right to approve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum OwnApprovals {
+    /// A client that can show forms asks its user.
+    Permitted,
+    /// Only the operator decides, at the terminal or through the approvals API. Without them, the call is denied.
+    Forbidden,
+}
+
 impl GatewayUser {
     /// Returns the user who started the gateway.
     pub(crate) fn local() -> Self {
@@ -120,6 +134,7 @@ impl GatewayUser {
             principal: Principal::local(),
             builtin_tools: BuiltinAccess::Offered,
             task_list: TaskListAccess::Offered,
+            own_approvals: OwnApprovals::Permitted,
             profile: None,
         }
     }
@@ -204,6 +219,8 @@ pub struct OpenedTools {
     pub naming: NamingScheme,
     /// Warns about tool definitions that changed.
     pub definitions: DefinitionWatch,
+    /// The workspace of the client, which stays in use as long as the tools; `None` for the local user.
+    pub workspace: Option<WorkspaceLease>,
 }
 
 impl fmt::Debug for McpGateway {

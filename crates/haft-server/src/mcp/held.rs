@@ -13,10 +13,11 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep};
 
+use super::call_notices::{ReceivingRequest, WatchedCall};
 use super::message::{GatewayError, INVALID_PARAMS};
 use super::questions::{ANSWER_WAIT_MAX, CallQuestion, CarryingCall};
 
-/// The maximum number of requests of equal clients that wait for answers.
+/// The maximum number of requests of one principal and profile that wait for answers.
 const HELD_MAX: usize = 64;
 
 /// The time for which haft collects further questions of a server, so that the client gets them in one reply.
@@ -28,8 +29,13 @@ pub(super) struct DetachedCall {
     pub(super) result: oneshot::Receiver<Result<String, GatewayError>>,
     pub(super) questions: mpsc::Receiver<CallQuestion>,
     pub(super) _task: AbortOnDrop,
-    /// Lets the call send questions while this value exists. `None` for an MCP task, which has its own channel for them.
+    /// The guard that lets the call send questions to the client. `None` for an MCP task, whose questions have a
+    /// channel of their own.
     pub(super) _carrying: Option<CarryingCall>,
+    /// The progress and log messages of the call.
+    pub(super) watched: WatchedCall,
+    /// The guard that sends the notices of a task to the request that began it. `None` for a call that is not a task.
+    pub(super) _receiving: Option<ReceivingRequest>,
     /// A digest of the principal, method and parameters. Only the same request can resume the call.
     pub(super) request: Digest,
 }
@@ -70,7 +76,8 @@ impl DetachedCall {
     }
 }
 
-/// A call with its open questions, by the names that the client received.
+/// A call that waits for answers of the client, with its open questions. The client received each question under a
+/// name.
 #[derive(Debug)]
 struct HeldCall {
     /// The name that the client gave itself.
@@ -80,8 +87,8 @@ struct HeldCall {
     until: Instant,
 }
 
-/// The calls of equal clients that wait for answers, by the state that the client received. The state is random. It is
-/// valid once, for the same principal, method and parameters, and for a limited time.
+/// The calls of one principal and profile that wait for answers, by the state that the client received. The state is
+/// random. It is valid once, for the same principal, method and parameters, and for a limited time.
 #[derive(Debug, Default)]
 pub(super) struct HeldCalls(Mutex<HashMap<String, HeldCall>>);
 
@@ -179,7 +186,7 @@ impl HeldCalls {
 }
 
 /// Selects the call to cancel for a new call of `client`. On a server without keys, the calls of all clients with the
-/// same capabilities are here, so one client would otherwise cancel the calls of the others.
+/// same profile are here, so one client would otherwise cancel the calls of the others.
 fn evicted_state(held: &HashMap<String, HeldCall>, client: &str) -> Option<String> {
     let mut counts: HashMap<&str, usize> = HashMap::from([(client, 1)]);
     for call in held.values() {
@@ -192,6 +199,9 @@ fn evicted_state(held: &HashMap<String, HeldCall>, client: &str) -> Option<Strin
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::sync::Arc;
+
+    use super::super::call_notices::NoticeTable;
     use super::*;
 
     /// A call that never ends. The text is the request that it belongs to.
@@ -212,6 +222,8 @@ pub(super) mod tests {
             questions,
             _task: AbortOnDrop(task.abort_handle()),
             _carrying: None,
+            watched: Arc::<NoticeTable>::default().watch("call"),
+            _receiving: None,
             request: Digest::of_text(request),
         };
         (call, ask)
@@ -252,7 +264,7 @@ pub(super) mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_with_the_most_held_calls_loses_one_and_the_other_clients_none() {
+    async fn call_beyond_the_limit_cancels_a_held_call_of_the_client_with_the_most_calls() {
         let held = HeldCalls::default();
         let other = hold_for(&held, "other", "one");
         tokio::time::advance(Duration::from_secs(1)).await;

@@ -25,7 +25,8 @@ const PAGE_ITEMS_MAX: usize = 1_000;
 /// The maximum size of one page in bytes, unless a single item is larger.
 const PAGE_BYTES_MAX: usize = 4 << 20;
 
-/// The maximum number of tools of one server with a warning each. A server may make the same mistake in all its tools.
+/// The maximum number of tools of one server about which haft warns. A server that makes the same mistake in all its
+/// tools would otherwise cause thousands of warnings.
 const TOOLS_WARNED_MAX: usize = 20;
 
 /// Tools, prompts, resources or templates in their JSON form.
@@ -39,7 +40,8 @@ pub(super) struct ListedItem {
     /// The index of the upstream server; `None` for items of haft itself, and for tools.
     pub(super) owner: Option<usize>,
     pub(super) json: ItemJson,
-    /// What haft left out of the definition of a tool, for the operator.
+    /// A warning for the operator: it names the members that haft left out of a tool definition, or the tool that this
+    /// item hides. `None` if there is nothing to report.
     warning: Option<Box<CatalogWarning>>,
 }
 
@@ -65,6 +67,11 @@ impl ListedItem {
     /// Creates an item whose JSON is the same in all protocol revisions.
     pub(super) fn new(name: String, owner: Option<usize>, json: String) -> Self {
         Self { name, owner, json: ItemJson { stateless: json, handshake: None }, warning: None }
+    }
+
+    /// Adds a warning for the operator.
+    pub(super) fn with_warning(self, warning: Option<CatalogWarning>) -> Self {
+        Self { warning: warning.map(Box::new), ..self }
     }
 
     pub(super) fn of_tool(tool: &OfferedTool) -> Self {

@@ -44,7 +44,7 @@ pub(super) enum LoginPlace {
 /// The open logins of all clients of a gateway.
 #[derive(Debug)]
 pub(super) struct UpstreamLogins {
-    place: LoginPlace,
+    place: Mutex<LoginPlace>,
     open: Mutex<Vec<OpenLogin>>,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum LoginPhase {
     /// The user has to open this authorization URL.
     Waiting(Url),
     Finished,
-    /// The reason is for the client and its user.
+    /// The login has failed for this reason, which the client and its user may see.
     Failed(String),
 }
 
@@ -83,6 +83,8 @@ pub(super) struct PendingLogin {
     pub(super) principal: Principal,
     pub(super) server: String,
     pub(super) host: String,
+    /// The place at which the login began. A reload does not change it, because the authorization request names it.
+    place: LoginPlace,
     phase: watch::Sender<LoginPhase>,
     /// Passes the redirect to the waiting login; `None` before the authorization URL is known, and after the redirect.
     redirect: Mutex<Option<oneshot::Sender<Url>>>,
@@ -103,7 +105,16 @@ pub(super) enum RedirectRefusal {
 
 impl UpstreamLogins {
     pub(super) fn new(place: LoginPlace) -> Arc<Self> {
-        Arc::new(Self { place, open: Mutex::default() })
+        Arc::new(Self { place: Mutex::new(place), open: Mutex::default() })
+    }
+
+    /// Uses this place for later logins. A login that has begun returns to the place where it began.
+    pub(super) fn set_place(&self, place: LoginPlace) {
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+
+    fn place(&self) -> LoginPlace {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Begins a login, or finds the open login of the same principal at the same server. Returns when the user can begin
@@ -144,29 +155,11 @@ impl UpstreamLogins {
         if own >= LOGINS_PER_PRINCIPAL_MAX || open.len() >= LOGINS_MAX {
             return Err("too many logins are open; finish one of them, or try again in ten minutes".into());
         }
-        let login = Arc::new(PendingLogin::new(target, principal));
-        let task =
-            tokio::spawn(Arc::clone(&login).run(Arc::downgrade(self), target.clone(), self.place.clone()));
+        let login = Arc::new(PendingLogin::new(target, principal, self.place()));
+        let task = tokio::spawn(Arc::clone(&login).run(Arc::downgrade(self), target.clone()));
         let task = AbortOnDrop(task.abort_handle());
         open.push(OpenLogin { login: Arc::clone(&login), _task: task });
         Ok(login)
-    }
-
-    /// Returns the URL for the user; `None` after the end of the login.
-    pub(super) fn url(&self, login: &PendingLogin) -> Option<String> {
-        match (&*login.phase.borrow(), &self.place) {
-            (LoginPhase::Waiting(url), LoginPlace::Loopback) => Some(url.to_string()),
-            (LoginPhase::Waiting(_), LoginPlace::Pages { base }) => {
-                Some(format!("{base}{LOGIN_PATH}?id={}", login.id))
-            }
-            (LoginPhase::Waiting(_), LoginPlace::Nowhere)
-            | (LoginPhase::Preparing | LoginPhase::Finished | LoginPhase::Failed(_), _) => None,
-        }
-    }
-
-    /// Returns true if browsers reach this server only over TLS.
-    pub(super) fn is_secure(&self) -> bool {
-        matches!(&self.place, LoginPlace::Pages { base } if base.starts_with("https://"))
     }
 
     pub(super) fn find(&self, id: &str) -> Option<Arc<PendingLogin>> {
@@ -199,12 +192,13 @@ impl UpstreamLogins {
 }
 
 impl PendingLogin {
-    fn new(target: &LoginTarget, principal: &Principal) -> Self {
+    fn new(target: &LoginTarget, principal: &Principal, place: LoginPlace) -> Self {
         Self {
             id: random(),
             principal: principal.clone(),
             server: target.name.clone(),
             host: target.host.clone(),
+            place,
             phase: watch::Sender::new(LoginPhase::Preparing),
             redirect: Mutex::default(),
             browser: Mutex::default(),
@@ -212,9 +206,26 @@ impl PendingLogin {
         }
     }
 
-    async fn run(self: Arc<Self>, logins: Weak<UpstreamLogins>, target: LoginTarget, place: LoginPlace) {
+    /// Returns the URL for the user; `None` after the end of the login.
+    pub(super) fn url(&self) -> Option<String> {
+        match (&*self.phase.borrow(), &self.place) {
+            (LoginPhase::Waiting(url), LoginPlace::Loopback) => Some(url.to_string()),
+            (LoginPhase::Waiting(_), LoginPlace::Pages { base }) => {
+                Some(format!("{base}{LOGIN_PATH}?id={}", self.id))
+            }
+            (LoginPhase::Waiting(_), LoginPlace::Nowhere)
+            | (LoginPhase::Preparing | LoginPhase::Finished | LoginPhase::Failed(_), _) => None,
+        }
+    }
+
+    /// Returns true if browsers reach the pages of this login only over TLS.
+    pub(super) fn is_secure(&self) -> bool {
+        matches!(&self.place, LoginPlace::Pages { base } if base.starts_with("https://"))
+    }
+
+    async fn run(self: Arc<Self>, logins: Weak<UpstreamLogins>, target: LoginTarget) {
         let late = || format!("the login was not completed within {} minutes", LOGIN_WAIT.as_secs() / 60);
-        let logging_in = timeout(LOGIN_WAIT, log_in(Arc::clone(&self), &target, place));
+        let logging_in = timeout(LOGIN_WAIT, log_in(Arc::clone(&self), &target));
         let phase = match logging_in.await.unwrap_or_else(|_| Err(late())) {
             Ok(()) => {
                 self.start_servers().await;
@@ -288,8 +299,8 @@ impl PendingLogin {
     }
 }
 
-async fn log_in(login: Arc<PendingLogin>, target: &LoginTarget, place: LoginPlace) -> Result<(), String> {
-    let consent: Arc<dyn OauthConsent> = match place {
+async fn log_in(login: Arc<PendingLogin>, target: &LoginTarget) -> Result<(), String> {
+    let consent: Arc<dyn OauthConsent> = match login.place.clone() {
         LoginPlace::Loopback => {
             let opened = LoopbackRedirect::open(target.redirect_port).await;
             let port =
@@ -397,6 +408,20 @@ pub(super) mod tests {
     fn redirect(authorization: &Url) -> Url {
         let state = login_state(authorization).unwrap();
         Url::parse(&format!("http://127.0.0.1:1{CALLBACK_PATH}?code=c&state={state}")).unwrap()
+    }
+
+    #[tokio::test]
+    async fn reload_changes_the_address_of_later_logins_only() {
+        let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
+        let (logins, login) = begun_login(&server, home.path()).await;
+        logins.set_place(LoginPlace::Pages { base: "https://haft.example.com".into() });
+        assert!(login.url().unwrap().starts_with("http://127.0.0.1:1/") && !login.is_secure());
+        let principal = Principal::new("acme", "bert", "key_2");
+        let target = target(&server, home.path(), &principal);
+        let later = logins.find_or_start(&target, &principal).unwrap();
+        waiting(&later).await;
+        assert!(later.url().unwrap().starts_with("https://haft.example.com/mcp/login?id="));
+        assert!(later.is_secure());
     }
 
     #[tokio::test]

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn members_of_a_tool_with_a_wrong_type_are_left_out() {
+    fn tool_members_of_a_wrong_type_are_left_out() {
         let of_tool = |sent: &str, expected: &str, left_out: &str| check(TOOL, sent, expected, &[left_out]);
         for name in ["description", "title", "icons", "annotations", "execution", "_meta", "outputSchema"] {
             for wrong in ["null", "7", "true", if name == "icons" { "{}" } else { "[]" }] {
@@ -287,14 +287,14 @@ mod tests {
     }
 
     #[test]
-    fn last_of_several_members_with_the_same_name_counts() {
+    fn last_member_is_used_if_several_members_have_the_same_name() {
         check(TOOL, r#"{"title":null,"title":"T"}"#, r#"{"title":"T"}"#, &[]);
         check(TOOL, r#"{"v":1,"title":"T","title":null}"#, r#"{"v":1}"#, &["title"]);
         check(TOOL, r#"{"_meta":{"a":1,"a":2}}"#, r#"{"_meta":{"a":2}}"#, &[]);
     }
 
     #[test]
-    fn members_of_resources_and_prompts_with_a_wrong_type_are_left_out() {
+    fn resource_and_prompt_members_of_a_wrong_type_are_left_out() {
         let whole = r#"{"size":7,"annotations":{"audience":["user"],"priority":0.5,"lastModified":"2025-01-12T15:00:58Z"}}"#;
         check(RESOURCE, whole, whole, &[]);
         check(

@@ -16,6 +16,9 @@ pub(super) const HEADER_MISMATCH: i64 = -32_020;
 /// The error code for an unknown resource in revisions with a handshake; other revisions use `INVALID_PARAMS`.
 pub(super) const RESOURCE_NOT_FOUND: i64 = -32_002;
 
+/// The method of a stateless request that stays open until the client ends it.
+pub(super) const LISTEN: &str = "subscriptions/listen";
+
 /// The maximum length of an error message, in characters. The limit is needed because a message may quote the client.
 const MESSAGE_CHARS_MAX: usize = 500;
 
@@ -73,7 +76,7 @@ pub(super) struct UnusableMessage {
 pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
     let unusable = |id, code, message: &str| UnusableMessage { id, error: GatewayError::new(code, message) };
     // Refuse an array, because serde would read its elements as the fields of the envelope.
-    if line.trim_start().starts_with('[') {
+    if is_batch(line) {
         return Err(unusable(None, INVALID_REQUEST, "batches of messages are not supported"));
     }
     let envelope: JsonRpcEnvelope<'_> = serde_json::from_str(line).map_err(|error| {
@@ -108,6 +111,25 @@ pub(super) fn read(line: &str) -> Result<ClientMessage, UnusableMessage> {
         }
         (None, None) => Err(unusable(None, INVALID_REQUEST, "`method` is missing")),
     }
+}
+
+/// The maximum number of messages in a batch.
+const BATCH_MESSAGES_MAX: usize = 100;
+
+/// Returns true if a text is a batch of messages, which only the revision 2025-03-26 has.
+pub(super) fn is_batch(text: &str) -> bool {
+    text.trim_start().starts_with('[')
+}
+
+/// Reads the messages of a batch, each of which may be unusable. The error is about the batch as a whole.
+pub(super) fn read_batch(text: &str) -> Result<Vec<Result<ClientMessage, UnusableMessage>>, GatewayError> {
+    let messages: Vec<&RawValue> = serde_json::from_str(text)
+        .map_err(|error| GatewayError::new(PARSE_ERROR, format!("the batch is not valid JSON: {error}")))?;
+    if messages.is_empty() || messages.len() > BATCH_MESSAGES_MAX {
+        let message = format!("a batch must have 1 to {BATCH_MESSAGES_MAX} messages; got {}", messages.len());
+        return Err(GatewayError::new(INVALID_REQUEST, message));
+    }
+    Ok(messages.into_iter().map(|message| read(message.get())).collect())
 }
 
 fn is_id(id: &RawValue) -> bool {
@@ -198,6 +220,18 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "- ! -32600");
         let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(2_000));
         check(&long, "* ping");
+    }
+
+    #[test]
+    fn each_message_of_a_batch_is_read_separately() {
+        let batch =
+            r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}, 7, ["2.0"], {"jsonrpc":"2.0","method":"x"}]"#;
+        assert!(is_batch(batch));
+        let read = read_batch(batch).unwrap();
+        assert_eq!(read.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, false, true]);
+        let code = |text: &str| read_batch(text).unwrap_err().code;
+        assert_eq!((code("[]"), code("[{")), (INVALID_REQUEST, PARSE_ERROR));
+        assert_eq!(code(&format!("[{}]", ["{}"; BATCH_MESSAGES_MAX + 1].join(","))), INVALID_REQUEST);
     }
 
     #[test]

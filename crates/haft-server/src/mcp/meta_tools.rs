@@ -10,14 +10,15 @@ use haft_core::glob::ToolGlob;
 use haft_core::internal_tools::tool_search::{self, TOOL_CALL, TOOL_SEARCH};
 use haft_core::model_request::ModelTool;
 use haft_core::tool::{Effects, ToolCall};
-use haft_core::tool_lock::ToolLock;
-use haft_engine::{OfferedTool, Orchestrator, SearchScope};
+use haft_core::tool_lock::{LOCKED_MEMBERS, ToolLock};
+use haft_engine::{CatalogWarning, OfferedTool, Orchestrator, SearchScope};
 use haft_tools::output::OUTPUT_TOOL;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::era::RequestEra;
 use super::listing::{ListedItem, ListedItems, corrected, tool_json};
+use super::object::RawObject;
 
 /// The tool that returns complete tool definitions.
 const TOOL_DESCRIBE: &str = "tool_describe";
@@ -25,7 +26,7 @@ const TOOL_DESCRIBE: &str = "tool_describe";
 /// The maximum number of definitions that one request returns.
 const DESCRIBED_MAX: usize = 20;
 
-/// The maximum size of the definitions that one request returns in bytes, unless the first one is larger.
+/// The maximum size of the definitions that one request returns, in bytes.
 const DESCRIBED_BYTES_MAX: usize = 256 << 10;
 
 /// The tools in the list of a client.
@@ -85,25 +86,37 @@ impl SearchSettings {
         };
         let (shown, hidden): (Vec<&OfferedTool>, Vec<&OfferedTool>) = tools.iter().partition(is_shown);
         let roster = orchestrator.roster(hidden.into_iter(), self.lock.as_deref());
-        let mut items: Vec<ListedItem> = shown.iter().map(|tool| ListedItem::of_tool(tool)).collect();
-        items.extend([
-            meta_item(&tool_search::search_tool(&roster), Effects::ReadOnly),
-            meta_item(&describe_tool(), Effects::ReadOnly),
-            meta_item(&tool_search::call_tool(), Effects::Unknown),
-        ]);
+        // The search tools come first, because the list keeps the first of several tools with the same name.
+        let mut items = vec![
+            meta_item(&tool_search::search_tool(&roster), Effects::ReadOnly, tools),
+            meta_item(&describe_tool(), Effects::ReadOnly, tools),
+            meta_item(&tool_search::call_tool(), Effects::Unknown, tools),
+        ];
+        items.extend(shown.iter().map(|tool| ListedItem::of_tool(tool)));
         let names = shown.iter().map(|tool| tool.entry.exposed().to_string()).collect();
         let search = SearchScope { shown: names, ..SearchScope::default() };
         ToolListing { items: Arc::new(ListedItems::new(items)), search: Some(Arc::new(search)) }
     }
 }
 
-fn meta_item(tool: &ModelTool, effects: Effects) -> ListedItem {
+fn meta_item(tool: &ModelTool, effects: Effects, tools: &[OfferedTool]) -> ListedItem {
     let mut json =
         json!({ "name": tool.name, "description": tool.description, "inputSchema": *tool.input_schema });
     if let Some(annotations) = corrected(None, effects) {
         json["annotations"] = annotations;
     }
-    ListedItem::new(tool.name.clone(), None, json.to_string())
+    let hidden = tools.iter().find(|hidden| hidden.entry.exposed().as_str() == tool.name);
+    ListedItem::new(tool.name.clone(), None, json.to_string()).with_warning(hidden.map(unreachable_tool))
+}
+
+/// Returns the warning about a tool of a server that has the name of a search tool, as a naming without prefixes allows.
+fn unreachable_tool(tool: &OfferedTool) -> CatalogWarning {
+    let message = format!(
+        "clients cannot call the tool `{}`, because the search of the gateway has a tool with this name; set `naming` \
+         to a scheme that adds the name of the server",
+        tool.entry.exposed()
+    );
+    CatalogWarning { provider: tool.entry.identity().namespace.to_string(), message }
 }
 
 fn describe_tool() -> ModelTool {
@@ -122,22 +135,20 @@ fn describe_tool() -> ModelTool {
 
 /// Returns the definitions that a call asks for, as a JSON array. The error is written for the model.
 pub(super) fn described(call: &ToolCall, tools: &[OfferedTool], era: RequestEra) -> Result<String, String> {
-    #[derive(Deserialize)]
-    struct DescribeArguments {
-        names: Vec<String>,
-    }
-    let read = serde_json::from_str::<DescribeArguments>(call.arguments.as_text());
-    let DescribeArguments { names } =
-        read.map_err(|_| "`names` must be an array of tool names".to_owned())?;
+    let names = described_names(call)?;
     let (mut found, mut bytes) = (Vec::new(), 0);
-    for name in names.iter().take(DESCRIBED_MAX) {
+    for name in &names {
         let tool = tools.iter().find(|tool| tool.entry.exposed().as_str() == name);
         let tool = tool.ok_or_else(|| {
             format!("there is no tool {}; find the names with `{TOOL_SEARCH}`", Value::from(name.as_str()))
         })?;
-        let json = tool_json(tool).0.in_era(era).to_owned();
+        let json = model_definition(tool_json(tool).0.in_era(era));
         bytes += json.len();
-        if bytes > DESCRIBED_BYTES_MAX && !found.is_empty() {
+        if json.len() > DESCRIBED_BYTES_MAX {
+            let (bytes, max) = (json.len(), DESCRIBED_BYTES_MAX);
+            return Err(format!("the definition of `{name}` has {bytes} bytes; the limit is {max} bytes"));
+        }
+        if bytes > DESCRIBED_BYTES_MAX {
             return Err(format!(
                 "the definitions have more than {DESCRIBED_BYTES_MAX} bytes; request fewer tools"
             ));
@@ -145,4 +156,30 @@ pub(super) fn described(call: &ToolCall, tools: &[OfferedTool], era: RequestEra)
         found.push(json);
     }
     Ok(format!("[{}]", found.join(",")))
+}
+
+/// Reads the names of the tools that a call asks for.
+fn described_names(call: &ToolCall) -> Result<Vec<String>, String> {
+    #[derive(Deserialize)]
+    struct DescribeArguments {
+        names: Vec<String>,
+    }
+    let read = serde_json::from_str::<DescribeArguments>(call.arguments.as_text());
+    let DescribeArguments { names } =
+        read.map_err(|_| "`names` must be an array of tool names".to_owned())?;
+    if names.len() > DESCRIBED_MAX {
+        return Err(format!(
+            "`names` has {} names; request at most {DESCRIBED_MAX} tools at once",
+            names.len()
+        ));
+    }
+    Ok(names)
+}
+
+/// Returns the members of a definition that the tool lock covers. A model reads the result of `tool_describe`, so a
+/// member that is not locked could give the model instructions that no person has accepted.
+fn model_definition(json: &str) -> String {
+    let Some(mut definition) = RawObject::of(json) else { return "{}".into() };
+    definition.keep_only(&LOCKED_MEMBERS);
+    definition.to_string()
 }

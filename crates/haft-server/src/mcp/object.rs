@@ -26,6 +26,11 @@ impl<'a> RawObject<'a> {
         self.0.retain(|(name, _)| name != key);
     }
 
+    /// Keeps only the members with these names.
+    pub(super) fn keep_only(&mut self, keys: &[&str]) {
+        self.0.retain(|(name, _)| keys.contains(&&**name));
+    }
+
     /// Keeps only the last of several members with the same name, as most parsers do. Returns true if it removed members.
     pub(super) fn remove_duplicates(&mut self) -> bool {
         let mut names = HashSet::with_capacity(self.0.len());

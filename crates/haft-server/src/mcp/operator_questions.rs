@@ -126,7 +126,8 @@ pub(super) struct OperatorQuestions {
     pub(super) queue: Arc<OperatorQueue>,
     pub(super) wait: AnswerWait,
     pub(super) principal: Principal,
-    /// `None` if the question stays open even if the client stops reading.
+    /// The reply that waits for the answer. If the client stops reading it, the question is withdrawn. `None` if the
+    /// question stays open without a reader.
     pub(super) reply: Option<ClientReply>,
 }
 

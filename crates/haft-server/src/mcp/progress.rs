@@ -1,15 +1,12 @@
 //! Progress notifications: the progress of tools, and heartbeats while a call waits.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use haft_core::event::{CallProgress, Event, EventSink};
+use haft_core::event::{CallProgress, ProgressAmount};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::message;
-use super::outbox::{MessageScope, Outbox};
 
 /// The interval between two heartbeats of a call. Clients commonly give up after 60 seconds without progress.
 pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
@@ -17,102 +14,52 @@ pub(super) const HEARTBEAT_PAUSE: Duration = Duration::from_secs(15);
 /// The increment of the progress value per heartbeat. It is so small that heartbeats never reach the next real value.
 const HEARTBEAT_STEP: f64 = 1e-6;
 
-/// The calls whose progress is reported, by the call ids that haft assigned.
-#[derive(Debug)]
-pub(super) struct ProgressRelay {
-    out: Outbox,
-    wanted: Mutex<HashMap<String, ProgressCounter>>,
-}
-
-/// The receiver of progress: the token of the client, and the id of its request.
-#[derive(Debug)]
-pub(super) struct ProgressTarget {
-    pub(super) token: Box<RawValue>,
-    pub(super) request: Box<RawValue>,
-}
+/// The increment of the progress value per message. It is so small that messages do not reach the amounts of a server,
+/// which are usually whole numbers.
+const MESSAGE_STEP: f64 = 1e-3;
 
 /// The progress of one call. The protocol requires that each value is greater than the previous one.
 #[derive(Debug)]
-struct ProgressCounter {
+pub(super) struct ProgressCounter {
     token: Box<RawValue>,
-    /// The id of the request that the call belongs to.
-    request: Box<RawValue>,
     last: f64,
+    /// The total in the last progress of the call that had one; `None` before that.
+    total: Option<f64>,
 }
 
 impl ProgressCounter {
-    /// Returns the next notification. Progress with a text increments the value by one. A total is sent only for progress
-    /// that is a fraction.
-    fn next(&mut self, progress: Option<&CallProgress>) -> String {
-        let (value, message) = match progress {
-            None | Some(CallProgress::Output(_)) => (0.0, None),
-            Some(CallProgress::Message(text)) => (self.last.floor() + 1.0, Some(text.clone())),
-            Some(CallProgress::Part { fraction, message }) => (*fraction, message.clone()),
+    /// Creates the counter for the token of a request.
+    pub(super) fn new(token: Box<RawValue>) -> Self {
+        Self { token, last: 0.0, total: None }
+    }
+
+    /// Returns the next notification. Amounts of a server are passed on while they grow.
+    pub(super) fn next(&mut self, progress: Option<&CallProgress>) -> String {
+        let (value, total, message) = match progress {
+            None | Some(CallProgress::Output(_)) => (0.0, None, None),
+            Some(CallProgress::Message(text)) => (self.after(MESSAGE_STEP), self.total, Some(text.clone())),
+            Some(CallProgress::Part { fraction, message }) => (*fraction, Some(1.0), message.clone()),
+            Some(CallProgress::Amount(ProgressAmount { done, total, message })) => {
+                (*done, *total, message.clone())
+            }
         };
-        self.last = value.max(self.last + HEARTBEAT_STEP);
+        self.total = total.or(self.total);
+        self.last = value.max(self.after(HEARTBEAT_STEP));
         let token: Value = serde_json::from_str(self.token.get()).unwrap_or_default();
         let mut params = json!({ "progressToken": token, "progress": self.last });
-        if matches!(progress, Some(CallProgress::Part { .. })) {
-            params["total"] = 1.into();
+        if let Some(total) = total {
+            params["total"] = total.into();
         }
         if let Some(message) = message {
             params["message"] = message.into();
         }
         message::notification("notifications/progress", &params)
     }
-}
 
-impl ProgressRelay {
-    pub(super) fn new(out: Outbox) -> Self {
-        Self { out, wanted: Mutex::default() }
-    }
-
-    /// Reports the progress of a call until the guard is dropped.
-    pub(super) fn watch(&self, call: &str, wanted: Option<ProgressTarget>) -> Option<WatchedProgress<'_>> {
-        let ProgressTarget { token, request } = wanted?;
-        let counter = ProgressCounter { token, request, last: 0.0 };
-        self.wanted().insert(call.to_owned(), counter);
-        Some(WatchedProgress { relay: self, call: call.to_owned() })
-    }
-
-    /// Sends progress, or a heartbeat if `progress` is `None`. Drops it if the outbox is full.
-    pub(super) fn send(&self, call: &str, progress: Option<&CallProgress>) {
-        if let Some(counter) = self.wanted().get_mut(call) {
-            let text = counter.next(progress);
-            self.out.offer(MessageScope::Request(counter.request.clone()), text);
-        }
-    }
-
-    fn wanted(&self) -> MutexGuard<'_, HashMap<String, ProgressCounter>> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl EventSink for ProgressRelay {
-    fn emit(&self, event: Event) {
-        if let Event::ToolProgress { operation, progress } = event {
-            self.send(&operation.call.0, Some(&progress));
-        }
-    }
-}
-
-/// Stops reporting the progress of a call when dropped.
-#[derive(Debug)]
-pub(super) struct WatchedProgress<'a> {
-    relay: &'a ProgressRelay,
-    call: String,
-}
-
-impl WatchedProgress<'_> {
-    /// Tells the client that the call continues, so that it does not give up while a user is asked.
-    pub(super) fn beat(&self) {
-        self.relay.send(&self.call, None);
-    }
-}
-
-impl Drop for WatchedProgress<'_> {
-    fn drop(&mut self) {
-        self.relay.wanted().remove(&self.call);
+    /// Returns a value after the last one. A large value plus a small step is the same value, for example a number of bytes
+    /// beyond 16 GiB, so this returns at least the next number.
+    fn after(&self, step: f64) -> f64 {
+        (self.last + step).max(self.last.next_up())
     }
 }
 
@@ -123,7 +70,7 @@ mod tests {
     #[test]
     fn progress_always_increases_and_heartbeats_stay_below_the_next_value() {
         let token = RawValue::from_string("\"a\"".into()).unwrap();
-        let mut counter = ProgressCounter { request: token.clone(), token, last: 0.0 };
+        let mut counter = ProgressCounter::new(token);
         let part = |fraction| CallProgress::Part { fraction, message: Some("m".into()) };
         let steps = [
             None,
@@ -142,6 +89,47 @@ mod tests {
             assert_eq!(sent["params"]["progressToken"], "a");
             last = progress;
         }
-        assert!((last - 2.0).abs() < 0.001, "a message increments the progress by one: {last}");
+        assert!((1.001..1.01).contains(&last), "a message increments the progress a little: {last}");
+    }
+
+    #[test]
+    fn progress_increases_after_an_amount_beside_which_a_step_is_lost() {
+        let mut counter = ProgressCounter::new(RawValue::from_string("1".into()).unwrap());
+        let amount = ProgressAmount { done: 2e16, total: None, message: None };
+        let mut last = 0.0;
+        for step in [
+            Some(CallProgress::Amount(ProgressAmount { done: 2e10, ..amount.clone() })),
+            None,
+            Some(CallProgress::Amount(amount)),
+            None,
+            Some(CallProgress::Message("m".into())),
+        ] {
+            let sent: Value = serde_json::from_str(&counter.next(step.as_ref())).unwrap();
+            let progress = sent["params"]["progress"].as_f64().unwrap();
+            assert!(progress > last, "{sent}");
+            last = progress;
+        }
+    }
+
+    #[test]
+    fn amounts_and_totals_of_a_server_are_passed_on_while_they_grow() {
+        let token = RawValue::from_string("7".into()).unwrap();
+        let mut counter = ProgressCounter::new(token);
+        let amount = |done, total| {
+            Some(CallProgress::Amount(ProgressAmount { done, total: Some(total), message: None }))
+        };
+        let mut check = |progress: Option<CallProgress>, (value, total): (f64, Option<f64>)| {
+            let sent: Value = serde_json::from_str(&counter.next(progress.as_ref())).unwrap();
+            let params = &sent["params"];
+            assert!((params["progress"].as_f64().unwrap() - value).abs() < 0.0005, "{sent}");
+            assert_eq!(params["total"].as_f64(), total, "{sent}");
+        };
+        check(amount(10.0, 300.0), (10.0, Some(300.0)));
+        check(None, (10.0, None));
+        check(amount(120.0, 300.0), (120.0, Some(300.0)));
+        // The protocol requires that the value grows.
+        check(amount(60.0, 300.0), (120.0, Some(300.0)));
+        check(Some(CallProgress::Message("m".into())), (120.001, Some(300.0)));
+        check(amount(300.0, 300.0), (300.0, Some(300.0)));
     }
 }

@@ -1,6 +1,7 @@
 //! Questions to the client that made a call: approvals, and requests that upstream servers send during the call.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use super::client_log::ClientLog;
 use super::message;
 use super::object::RawObject;
 use super::outbox::{MessageScope, Outbox};
-use super::tasks::TaskQuestion;
+use super::tasks::{TaskQuestion, related, unrelated};
 use super::url_questions::{AwaitedUrls, IdentifiedUrl, with_id, without_id};
 
 /// The maximum wait for an answer of the client's user.
@@ -29,6 +30,8 @@ const QUESTIONS_OPEN_MAX: usize = 64;
 
 /// The name of the client's user as an approver.
 const APPROVER: &str = "mcp-client";
+
+const CALL_ENDED: &str = "the call has ended";
 
 /// The method of a question to a user, in all protocol revisions.
 pub(super) const ELICITATION: &str = "elicitation/create";
@@ -49,6 +52,43 @@ impl CallQuestion {
     pub(super) fn json(&self) -> Value {
         let params: Value = serde_json::from_str(&self.params).unwrap_or_default();
         json!({ "method": self.method, "params": without_id(params) })
+    }
+}
+
+/// The reason why a question has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum RelayedQuestionFailure {
+    /// The client replied with this error.
+    Refused(String),
+    Late,
+    TooMany,
+    Disconnected,
+    /// The request or the task that carried the question has ended.
+    NoAnswer,
+}
+
+impl RelayedQuestionFailure {
+    /// Returns the reason why a call is not approved. It does not contain the client's own text.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "the client answered the question with an error",
+            Self::Late => "the user of the client did not answer within 10 minutes",
+            Self::TooMany => "the client has not answered 64 earlier questions",
+            Self::Disconnected => "the client has disconnected",
+            Self::NoAnswer => "the client did not answer the question",
+        }
+    }
+}
+
+impl fmt::Display for RelayedQuestionFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Refused(error) => f.write_str(error),
+            Self::Late => write!(f, "the client did not answer within {} s", ANSWER_WAIT_MAX.as_secs()),
+            Self::TooMany => write!(f, "the client has not answered {QUESTIONS_OPEN_MAX} questions yet"),
+            Self::Disconnected => f.write_str("the client has disconnected"),
+            Self::NoAnswer => f.write_str("the call ended before the client answered"),
+        }
     }
 }
 
@@ -119,16 +159,15 @@ impl ClientQuestions {
         &self,
         (key, method, params): (Option<&str>, &str, String),
         carrier: Option<QuestionCarrier>,
-    ) -> Result<Box<RawValue>, String> {
+    ) -> Result<Box<RawValue>, RelayedQuestionFailure> {
         let asked = async {
             match carrier {
                 Some(QuestionCarrier::Reply(call)) => {
                     let (answer, answered) = oneshot::channel();
                     let (key, method) = (key.map(str::to_owned), method.to_owned());
-                    let gone = || "the call ended before the client answered".to_owned();
                     let question = CallQuestion { key, method, params, answer };
-                    call.send(question).await.map_err(|_| gone())?;
-                    answered.await.map_err(|_| gone())
+                    call.send(question).await.map_err(|_| RelayedQuestionFailure::NoAnswer)?;
+                    answered.await.map_err(|_| RelayedQuestionFailure::NoAnswer)
                 }
                 Some(QuestionCarrier::Request(id)) => {
                     self.ask_by_request(MessageScope::Request(id), method, &params).await
@@ -136,8 +175,7 @@ impl ClientQuestions {
                 None => self.ask_by_request(MessageScope::Connection, method, &params).await,
             }
         };
-        let late = || format!("the client did not answer within {} s", ANSWER_WAIT_MAX.as_secs());
-        timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or_else(|_| Err(late()))
+        timeout(ANSWER_WAIT_MAX, asked).await.unwrap_or(Err(RelayedQuestionFailure::Late))
     }
 
     async fn approve_with(
@@ -147,9 +185,10 @@ impl ClientQuestions {
     ) -> ApprovalAnswer {
         let choices = choices(request);
         let form = form(request, &choices).to_string();
-        let answer = ClientQuestions::ask(self, (None, ELICITATION, form), carrier).await;
-        let answer = answer.ok().and_then(|answer| serde_json::from_str(answer.get()).ok());
-        answer.map_or(ApprovalAnswer::Deny, |answer: Value| decided(&answer, &choices))
+        match ClientQuestions::ask(self, (None, ELICITATION, form), carrier).await {
+            Ok(answer) => decided(&serde_json::from_str(answer.get()).unwrap_or_default(), &choices),
+            Err(failure) => ApprovalAnswer::Unanswered(failure.reason()),
+        }
     }
 
     async fn relay_with(
@@ -159,7 +198,8 @@ impl ClientQuestions {
     ) -> Result<Box<RawValue>, String> {
         let RelayedRequest { server, key, method, params, call: _ } = request;
         let params = if method == ELICITATION { self.elicitation(server, params) } else { params.to_owned() };
-        self.ask((key, method, params), carrier).await
+        let answer = self.ask((key, method, unrelated(params)), carrier).await;
+        answer.map_err(|failure| failure.to_string())
     }
 
     /// Returns the parameters of a server's question to the user. The reply to a client without sessions leaves out the
@@ -173,22 +213,23 @@ impl ClientQuestions {
         params
     }
 
-    /// Sends a question of a task as a request, on the stream of the request that waits for the task. Returns the
-    /// client's reply; `None` if the question did not reach the client or the client has disconnected.
+    /// Sends a question of a task as a request, on the stream of the request that waits for the task. The question names
+    /// the task. Returns the client's reply; `None` if the question did not reach the client or the client has
+    /// disconnected.
     pub(super) async fn pass_on(
         &self,
         request: &RawValue,
-        question: &TaskQuestion,
+        (task, question): (&str, &TaskQuestion),
     ) -> Option<Result<Box<RawValue>, String>> {
         let scope = MessageScope::Request(request.to_owned());
-        self.request(scope, &question.method, &question.params).await.ok()
+        self.request(scope, &question.method, &related(&question.params, task)).await.ok()
     }
 
     /// Returns the carrier of a call. In the reply to another call, the question could wait until that call is repeated.
     fn carrier_of(&self, call: ApprovalId) -> Result<QuestionCarrier, String> {
         let calls = self.calls();
         let own = calls.iter().find(|other| other.approval == Some(call));
-        own.map(|call| call.carrier.clone()).ok_or_else(|| "the call has ended".to_owned())
+        own.map(|call| call.carrier.clone()).ok_or_else(|| CALL_ENDED.to_owned())
     }
 
     /// Returns the carrier of the newest call, for a question that belongs to no call.
@@ -201,8 +242,8 @@ impl ClientQuestions {
         scope: MessageScope,
         method: &str,
         params: &str,
-    ) -> Result<Box<RawValue>, String> {
-        self.request(scope, method, params).await?
+    ) -> Result<Box<RawValue>, RelayedQuestionFailure> {
+        self.request(scope, method, params).await?.map_err(RelayedQuestionFailure::Refused)
     }
 
     /// Sends a request to the client, and returns its reply. The outer error says why there is no reply.
@@ -211,22 +252,21 @@ impl ClientQuestions {
         scope: MessageScope,
         method: &str,
         params: &str,
-    ) -> Result<Result<Box<RawValue>, String>, String> {
+    ) -> Result<Result<Box<RawValue>, String>, RelayedQuestionFailure> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
             let mut sent = self.sent();
             if sent.len() >= QUESTIONS_OPEN_MAX {
-                return Err(format!("the client has not answered {QUESTIONS_OPEN_MAX} questions yet"));
+                return Err(RelayedQuestionFailure::TooMany);
             }
             sent.insert(id, answer);
         }
         let _withdrawal = SentQuestion { questions: self, id, scope: scope.clone() };
-        let gone = || "the client has disconnected".to_owned();
         if !self.out.send(scope, message::request(id, method, params)).await {
-            return Err(gone());
+            return Err(RelayedQuestionFailure::Disconnected);
         }
-        answered.await.map_err(|_| gone())
+        answered.await.map_err(|_| RelayedQuestionFailure::Disconnected)
     }
 
     fn sent(&self) -> MutexGuard<'_, SentQuestions> {
@@ -328,7 +368,7 @@ impl Approver for SingleCallQuestions {
         Box::pin(async move {
             match self.client.carrier_of(self.call) {
                 Ok(carrier) => self.client.approve_with(request, Some(carrier)).await,
-                Err(_) => ApprovalAnswer::Deny,
+                Err(_) => ApprovalAnswer::Unanswered(CALL_ENDED),
             }
         })
     }
@@ -476,7 +516,7 @@ mod tests {
             messages.recv().await.unwrap();
         }
         let ask = || questions.ask((None, ELICITATION, "{}".into()), None);
-        assert!(ask().await.unwrap_err().contains("not answered 64 questions"));
+        assert!(ask().await.unwrap_err().to_string().contains("not answered 64 questions"));
         assert!(messages.try_recv().is_err(), "the client does not see a refused question");
         asking.shutdown().await;
         let withdrawn = messages.try_recv().unwrap().text;
@@ -484,7 +524,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn call_is_denied_if_the_client_answers_with_an_error_or_not_at_all() {
+    async fn call_is_not_approved_if_the_client_answers_with_an_error_or_not_at_all() {
         let (out, mut messages) = Outbox::new();
         let questions = Arc::new(ClientQuestions::new(out.clone(), Arc::new(ClientLog::new(out))));
         let raw = RawValue::from_string("7".into()).unwrap();
@@ -495,9 +535,10 @@ mod tests {
             tokio::spawn(async move { questions.ask(&request(None)).await })
         };
         let allow = r#"{"action": "accept", "content": {"decision": "allow once"}}"#;
+        let unanswered = |failure: RelayedQuestionFailure| ApprovalAnswer::Unanswered(failure.reason());
         let answers = [
             (Ok(RawValue::from_string(allow.into()).unwrap()), ApprovalAnswer::AllowOnce),
-            (Err("not supported".into()), ApprovalAnswer::Deny),
+            (Err("not supported".into()), unanswered(RelayedQuestionFailure::Refused(String::new()))),
         ];
         for (answer, expected) in answers {
             let asked = ask();
@@ -505,10 +546,13 @@ mod tests {
             assert!(questions.answered(question["id"].as_u64().unwrap(), answer));
             assert_eq!(asked.await.unwrap(), expected);
         }
-        assert_eq!(ask().await.unwrap(), ApprovalAnswer::Deny, "the time for the answer is over");
+        let late = unanswered(RelayedQuestionFailure::Late);
+        assert_eq!(ask().await.unwrap(), late, "the time for the answer is over");
+        assert!(matches!(late, ApprovalAnswer::Unanswered(reason) if reason.contains("10 minutes")));
+        assert_eq!(ANSWER_WAIT_MAX, Duration::from_mins(10));
         while messages.try_recv().is_ok() {}
         drop(carrying);
-        assert_eq!(ask().await.unwrap(), ApprovalAnswer::Deny, "the call has ended");
+        assert_eq!(ask().await.unwrap(), ApprovalAnswer::Unanswered(CALL_ENDED));
         assert!(messages.try_recv().is_err(), "the client gets no question of a call that has ended");
     }
 

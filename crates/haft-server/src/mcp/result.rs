@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use haft_core::output::{OutputContent, RawResult, ResourceLink, ToolOutput};
+use haft_core::output_store::StoreEntry;
 use haft_core::result::{ToolError, ToolErrorKind, ToolResult};
 use haft_tools::mcp::URL_REQUIRED;
 use serde_json::{Map, Value, json};
 
+use super::address::stored_uri;
 use super::era::RequestEra;
 use super::handshake_form::{OutputRoot, adapted_result};
 use super::message::{GatewayError, INVALID_PARAMS};
@@ -30,7 +32,7 @@ pub(super) struct ResultForm<'a> {
     /// A hint for the user, added to the error of a failed call.
     pub(super) hint: Option<String>,
     pub(super) era: RequestEra,
-    /// Removes addresses from a text that haft wrote about an upstream server; `None` if the tool belongs to none.
+    /// Removes addresses from a text that haft wrote about an upstream server or an HTTP API; `None` for other tools.
     pub(super) hide: Option<&'a dyn Fn(&str) -> String>,
     /// Converts the URIs of the upstream server for the client; `None` if they are passed unchanged.
     pub(super) uris: Option<&'a UriMap<'a>>,
@@ -62,9 +64,10 @@ pub(super) fn call_result(result: &ToolResult, form: &ResultForm<'_>) -> Result<
         }
         Err(ToolError { raw: Some(raw), .. }) => Ok(raw_json(raw, form)),
         Err(error) => {
+            let message = form.shown(error.client_message.as_deref().unwrap_or(&error.message));
             let text = match &form.hint {
-                Some(hint) => format!("{}\nhint: {hint}", form.shown(&error.message)),
-                None => form.shown(&error.message),
+                Some(hint) => format!("{message}\nhint: {hint}"),
+                None => message,
             };
             Ok(failed(&text, form.era))
         }
@@ -85,7 +88,8 @@ fn output_json(output: &ToolOutput, form: &ResultForm<'_>) -> String {
     if let Some(raw) = &output.raw {
         return raw_json(raw, form);
     }
-    let content: Vec<Value> = output.content.iter().map(|content| piece(content, form.uris)).collect();
+    let pieces = output.content.iter().map(|content| piece(content, form.uris));
+    let content: Vec<Value> = pieces.chain(stored_links(&output.content)).collect();
     let mut result = json!({ "content": content });
     match &output.structured {
         Some(structured) => result["structuredContent"] = structured.clone(),
@@ -103,7 +107,7 @@ fn raw_json(raw: &RawResult, form: &ResultForm<'_>) -> String {
         Some(uris) => Cow::Owned(rewrite::call_result(text, uris)),
         None => Cow::Borrowed(text),
     };
-    with_structure(with_era(&rewritten, form.era), form)
+    with_structure(with_era(rewritten, form.era), form)
 }
 
 /// Adapts the structured content to the client's protocol revision.
@@ -116,10 +120,11 @@ fn with_structure(text: String, form: &ResultForm<'_>) -> String {
 
 /// Adapts a result of an upstream server to the client's protocol revision: adds `resultType` in the revision without
 /// sessions, and removes it in the others.
-pub(super) fn with_era(text: &str, era: RequestEra) -> String {
+pub(super) fn with_era<'a>(text: impl Into<Cow<'a, str>>, era: RequestEra) -> String {
+    let text = text.into();
     let is_changed = matches!(era, RequestEra::Stateless(_)) || text.contains("\"resultType\"");
-    let object = is_changed.then(|| RawObject::of(text)).flatten();
-    let Some(mut object) = object else { return text.to_owned() };
+    let object = is_changed.then(|| RawObject::of(&text)).flatten();
+    let Some(mut object) = object else { return text.into_owned() };
     match era {
         RequestEra::Stateless(_) => object.set("resultType", "\"complete\""),
         RequestEra::Handshake => object.remove("resultType"),
@@ -138,6 +143,35 @@ fn complete(mut result: Value, era: RequestEra) -> String {
 
 fn text_piece(text: &str) -> Value {
     json!({ "type": "text", "text": text })
+}
+
+/// Returns links to the stored outputs, which are also resources.
+fn stored_links(content: &[OutputContent]) -> impl Iterator<Item = Value> {
+    content.iter().filter_map(|content| match content {
+        OutputContent::Stored(output) => Some(stored_link(&output.stored)),
+        OutputContent::Text(_)
+        | OutputContent::Image { .. }
+        | OutputContent::Audio { .. }
+        | OutputContent::Link(_)
+        | OutputContent::Resource { .. }
+        | OutputContent::Binary { .. }
+        | OutputContent::FoundTools(_) => None,
+    })
+}
+
+/// Returns the link to a stored output.
+fn stored_link(entry: &StoreEntry) -> Value {
+    json!({
+        "type": "resource_link",
+        "uri": stored_uri(&entry.handle.to_string()),
+        "name": stored_name(entry),
+        "size": entry.bytes,
+    })
+}
+
+/// Returns the name of a stored output as a resource.
+pub(super) fn stored_name(entry: &StoreEntry) -> String {
+    format!("stored output {}", entry.handle.file())
 }
 
 /// Formats one content block, for an output without the JSON of its server.
@@ -202,6 +236,7 @@ mod tests {
 
     const MODERN: RequestEra = RequestEra::Stateless(ClientAbilities {
         elicitation: false,
+        form_defaults: false,
         url_elicitation: false,
         sampling: false,
         sampling_tools: false,
@@ -270,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn uris_are_converted_also_without_the_json_of_the_server() {
+    fn uris_are_converted_even_if_the_output_has_no_json_of_its_server() {
         let bytes: std::sync::Arc<[u8]> = [0, 0, 0].into();
         let content = vec![
             OutputContent::Link(Box::new(ResourceLink { uri: "a:b".into(), ..ResourceLink::default() })),

@@ -52,25 +52,35 @@ fn block(text: &str, uri: &UriMap<'_>) -> Option<String> {
 
 /// Rewrites the items of an array in an object. Keeps an item for which `change` returns `None`, and a value that does
 /// not have the expected form.
-fn with_items(text: &str, key: &'static str, change: &dyn Fn(&str) -> Option<String>) -> String {
+pub(super) fn with_items(text: &str, key: &'static str, change: &dyn Fn(&str) -> Option<String>) -> String {
     let Some(mut object) = RawObject::of(text) else { return text.to_owned() };
     let items = object.get(key).and_then(|items| serde_json::from_str::<Vec<&RawValue>>(items).ok());
-    let changed = items.and_then(|items| {
-        let changed: Vec<Option<String>> = items.iter().map(|item| change(item.get())).collect();
-        changed.iter().any(Option::is_some).then(|| {
-            let pairs = items.iter().zip(changed);
-            let texts: Vec<String> =
-                pairs.map(|(item, changed)| changed.unwrap_or_else(|| item.get().to_owned())).collect();
-            format!("[{}]", texts.join(","))
-        })
-    });
-    match changed {
+    match items.and_then(|items| changed_array(&items, text.len(), change)) {
         Some(changed) => {
             object.set(key, changed);
             object.to_string()
         }
         None => text.to_owned(),
     }
+}
+
+/// Returns the JSON of an array with changed items; `None` if no item changes. Keeps at most one changed item apart from
+/// the array, because items can be large.
+fn changed_array(
+    items: &[&RawValue],
+    capacity: usize,
+    change: &dyn Fn(&str) -> Option<String>,
+) -> Option<String> {
+    let (mut array, mut is_changed) = (String::with_capacity(capacity), false);
+    array.push('[');
+    for (position, item) in items.iter().enumerate() {
+        array.push_str(if position == 0 { "" } else { "," });
+        let changed = change(item.get());
+        is_changed |= changed.is_some();
+        array.push_str(changed.as_deref().unwrap_or(item.get()));
+    }
+    array.push(']');
+    is_changed.then_some(array)
 }
 
 #[cfg(test)]

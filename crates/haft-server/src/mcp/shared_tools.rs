@@ -1,24 +1,29 @@
 //! The tools of equal clients: opened with the first request, prepared in the background, and listed from a cache.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use haft_core::client_relay::ClientRelay;
+use haft_core::name::Namespace;
 use haft_core::position::RunPosition;
 use haft_core::provider::ToolProvider;
 use haft_core::run::journal::RunJournal;
 use haft_engine::{CatalogWarning, Orchestrator, RunContext, SearchScope};
 use haft_runtime::definition_watch::DefinitionWatch;
 use haft_runtime::wiring::{self, LoginTarget};
-use haft_tools::mcp::SupervisedServer;
+use haft_store::workspaces::WorkspaceLease;
+use haft_tools::mcp::{ServerNews, SupervisedServer};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::address::UpstreamAddresses;
 use super::client_outputs::ClientOutputs;
+use super::era::ClientAbilities;
 use super::gateway::{
     GatewayClient, McpGateway, OpenedTools, OperatorApprovers, OutputsOpener, ProfileRequest, ToolView,
     WarningSink,
@@ -28,6 +33,8 @@ use super::listing::CachedListing;
 use super::logins::{LoginPlace, UpstreamLogins};
 use super::meta_tools::{ListedTools, ToolListing};
 use super::operator_questions::{ApprovalsApi, OperatorQueue};
+use super::passed_methods::PassedMethods;
+use super::principals::PrincipalTable;
 use super::provider_changes::{LIST_SETTLE_TIME, any_change, change_counts};
 use super::questions::ClientQuestions;
 use super::tasks::TaskTable;
@@ -54,6 +61,8 @@ pub(super) struct SharedTools {
     pub(super) journal: Arc<dyn RunJournal>,
     pub(super) place: RunPosition,
     pub(super) upstreams: UpstreamServers,
+    /// The requests other than tool calls that read content of the upstream servers.
+    pub(super) passed: PassedMethods,
     /// The servers at which the client's user can log in.
     logins: Vec<LoginTarget>,
     pub(super) lists: CachedLists,
@@ -61,10 +70,14 @@ pub(super) struct SharedTools {
     pub(super) tasks: Arc<TaskTable>,
     /// The outputs of tasks, and of clients without a session.
     pub(super) outputs: Arc<ClientOutputs>,
+    /// Counts the outputs that were added to `outputs`.
+    pub(super) outputs_changed: watch::Sender<u64>,
     /// Opens the output store of a client; `None` if haft stores no outputs.
     pub(super) open_outputs: Option<OutputsOpener>,
     definitions: DefinitionWatch,
-    /// True after the providers have started, or the time for it has passed.
+    /// Keeps the workspace of the client in use, so that no sweep removes it.
+    _workspace: Option<WorkspaceLease>,
+    /// True after the providers have started, or after the time limit for their start has passed.
     ready: watch::Sender<bool>,
     /// Counts list changes that no provider announces.
     pub(super) changed: watch::Sender<u64>,
@@ -96,6 +109,7 @@ impl SharedTools {
             logins,
             naming,
             definitions,
+            workspace,
         } = opened;
         let servers: Vec<Arc<SupervisedServer>> =
             upstreams.iter().map(|provider| Arc::clone(provider.server())).collect();
@@ -104,7 +118,9 @@ impl SharedTools {
                 server.set_only_client(Weak::clone(client));
             }
         }
-        let namespaces = servers.iter().map(|server| server.namespace().to_owned()).collect();
+        let namespaces: Vec<String> = servers.iter().map(|server| server.namespace().to_owned()).collect();
+        let passed =
+            PassedMethods::new(&orchestrator, namespaces.iter().map(|name| Namespace::sanitize(name)));
         let tools = Arc::new(Self {
             gateway,
             generation,
@@ -115,13 +131,16 @@ impl SharedTools {
             journal,
             place,
             upstreams: UpstreamServers { servers, addresses: UpstreamAddresses::new(naming, namespaces) },
+            passed,
             logins,
             lists: CachedLists::default(),
             held: kept.held,
             tasks: kept.tasks,
             outputs: kept.outputs,
+            outputs_changed: watch::Sender::new(0),
             open_outputs,
             definitions,
+            _workspace: workspace,
             ready: watch::Sender::new(false),
             changed: watch::Sender::new(0),
             warnings: broadcast::Sender::new(WARNINGS_WAITING_MAX),
@@ -129,7 +148,11 @@ impl SharedTools {
             task: Mutex::default(),
             last_used: Mutex::new(Instant::now()),
         });
-        let preparing = tokio::spawn(Arc::clone(&tools).prepare(later, warn));
+        let clearing = clear_changed_lists(Arc::downgrade(&tools));
+        let preparing = Arc::clone(&tools).prepare(later, warn);
+        let preparing = tokio::spawn(async move {
+            tokio::join!(preparing, clearing);
+        });
         *tools.task.lock().unwrap_or_else(PoisonError::into_inner) = Some(preparing);
         Ok(tools)
     }
@@ -144,12 +167,16 @@ impl SharedTools {
         }
         self.changed.send_modify(|count| *count += 1);
         let mut warnings = wiring::warm_up(&self.orchestrator).await;
-        warnings.extend(self.definitions.warnings(&self.orchestrator));
+        let quarantined = self.definitions.quarantine_warnings(&self.orchestrator);
+        warnings.extend(self.definitions.unreported_warnings(&self.orchestrator));
         self.ready.send_replace(true);
         self.changed.send_modify(|count| *count += 1);
         let of_items = self.listing().items.warnings();
         warnings.extend(of_items.iter().cloned());
         let reported = [self.orchestrator.catalog().warnings(), of_items].concat();
+        // The operator gets these warnings once, and each client when its tools are opened.
+        let known = quarantined.into_iter().filter(|warning| !warnings.contains(warning));
+        known.for_each(|warning| self.tell_clients(warning));
         self.report(warnings, &warn);
         let tools = Arc::downgrade(&self);
         // Keep only a weak reference: a strong one would keep the tools open while no connection uses them.
@@ -161,9 +188,13 @@ impl SharedTools {
     fn report(&self, warnings: Vec<CatalogWarning>, warn: &WarningSink) {
         for warning in warnings {
             warn(&warning);
-            // Ignore the error: without a connection there is no receiver.
-            let _ = self.warnings.send(Arc::new(warning));
+            self.tell_clients(warning);
         }
+    }
+
+    fn tell_clients(&self, warning: CatalogWarning) {
+        // Ignore the error: without a connection there is no receiver.
+        let _ = self.warnings.send(Arc::new(warning));
     }
 
     pub(super) fn is_ready(&self) -> bool {
@@ -225,8 +256,37 @@ impl SharedTools {
         if let Some(task) = task {
             task.abort();
         }
-        self.definitions.late_warnings(&self.orchestrator).iter().for_each(|warning| warn(warning));
+        self.definitions.unreported_warnings(&self.orchestrator).iter().for_each(|warning| warn(warning));
         wiring::shut_down(&self.orchestrator).await.iter().for_each(|warning| warn(warning));
+    }
+}
+
+/// Clears the cached lists when a server announces a change, even if no client listens. Ends when the tools are closed.
+fn clear_changed_lists(tools: Weak<SharedTools>) -> impl Future<Output = ()> + Send {
+    let servers = tools.upgrade().map(|tools| tools.upstreams.servers.clone()).unwrap_or_default();
+    let news: Vec<_> = servers.iter().map(|server| server.news()).collect();
+    async move {
+        let clearing = news.into_iter().map(|mut news| {
+            let tools = tools.clone();
+            async move {
+                loop {
+                    let has_changed = match news.recv().await {
+                        // Some of the missed notifications may have been changes.
+                        Ok(ServerNews::PromptsChanged | ServerNews::ResourcesChanged)
+                        | Err(RecvError::Lagged(_)) => true,
+                        Ok(
+                            ServerNews::ResourceUpdated(_) | ServerNews::UrlCompleted(_) | ServerNews::Log(_),
+                        ) => false,
+                        Err(RecvError::Closed) => return,
+                    };
+                    let Some(tools) = tools.upgrade() else { return };
+                    if has_changed {
+                        tools.lists.clear();
+                    }
+                }
+            }
+        });
+        join_all(clearing).await;
     }
 }
 
@@ -241,7 +301,7 @@ async fn report_later_changes(
         let Some(open) = tools.upgrade() else { return };
         // Read the counters before the definitions are compared, so that no change in between is missed.
         let counted = change_counts(&open.orchestrator);
-        let mut warnings = open.definitions.late_warnings(&open.orchestrator);
+        let mut warnings = open.definitions.unreported_warnings(&open.orchestrator);
         let of_lists = [open.orchestrator.catalog().warnings(), open.listing().items.warnings()].concat();
         warnings.extend(of_lists.iter().filter(|warning| !reported.contains(warning)).cloned());
         reported = of_lists;
@@ -260,10 +320,28 @@ impl fmt::Debug for SharedTools {
     }
 }
 
-/// The maximum number of different clients whose tools are open. Each may run a process for every configured server.
+/// The maximum number of different clients for which the gateway keeps tools open. For each of them, a process of every
+/// configured server may run.
 const OPEN_MAX: usize = 256;
 
-/// The state of a client that a reload does not end: its calls in progress, its tasks and its outputs.
+/// The maximum number of states that the gateway keeps for clients without open tools, whose tasks it could otherwise
+/// keep for any number of principals.
+const KEPT_STATES_MAX: usize = 256;
+
+/// The clients that share held calls, tasks and outputs: clients that differ only in their capabilities. A client
+/// without sessions may declare other capabilities in its next request, and must still find its task or its held call.
+/// Clients of one principal with different permissions share nothing. Otherwise a token could answer the approval
+/// question of a call that a token with other permissions began.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct StateOwner(GatewayClient);
+
+impl StateOwner {
+    fn of(client: &GatewayClient) -> Self {
+        Self(GatewayClient { abilities: ClientAbilities::default(), ..client.clone() })
+    }
+}
+
+/// The state of clients that a reload does not end: their calls in progress, their tasks and their outputs.
 #[derive(Debug, Clone, Default)]
 struct KeptState {
     held: Arc<HeldCalls>,
@@ -271,20 +349,39 @@ struct KeptState {
     outputs: Arc<ClientOutputs>,
 }
 
-/// The tools of one client in the pool.
-#[derive(Debug, Default)]
-struct PooledClient {
-    kept: KeptState,
-    /// `None` after a reload, until the client uses its tools again.
-    tools: Option<Arc<SharedTools>>,
-}
-
 #[derive(Debug)]
 struct PooledTools {
     gateway: Arc<McpGateway>,
-    clients: HashMap<GatewayClient, PooledClient>,
-    /// Tools from before a reload, until their last call has ended.
+    clients: HashMap<GatewayClient, Arc<SharedTools>>,
+    kept: HashMap<StateOwner, KeptState>,
+    /// The tools that a reload has replaced, kept until their last call has ended.
     replaced: Vec<Arc<SharedTools>>,
+}
+
+impl PooledTools {
+    /// Removes the states of clients without open tools and without tasks. If too many of the other clients without open
+    /// tools have tasks, removes the states whose last task ended first.
+    fn forget_unused_states(&mut self) {
+        // After a reload, a call that waits for an answer still uses the replaced tools.
+        let replaced = self.replaced.iter().map(|tools| &tools.client);
+        let owners: HashSet<StateOwner> = self.clients.keys().chain(replaced).map(StateOwner::of).collect();
+        self.kept.retain(|owner, kept| owners.contains(owner) || !kept.tasks.is_empty());
+        let closed = self.kept.iter().filter(|(owner, _)| !owners.contains(owner));
+        let closed = closed.map(|(owner, kept)| (kept.tasks.last_ended(), owner.clone()));
+        for owner in excess_states(closed.collect()) {
+            self.kept.remove(&owner);
+        }
+    }
+}
+
+/// Returns the states to remove: those whose last task ended first. A state with a task that works has no such time, and
+/// stays; its client has open tools, because the task uses them.
+fn excess_states<T>(states: Vec<(Option<Instant>, T)>) -> Vec<T> {
+    let excess = states.len().saturating_sub(KEPT_STATES_MAX);
+    let mut ended: Vec<(Instant, T)> =
+        states.into_iter().filter_map(|(ended, state)| Some((ended?, state))).collect();
+    ended.sort_by_key(|(ended, _)| *ended);
+    ended.into_iter().take(excess).map(|(_, state)| state).collect()
 }
 
 /// The tools of all clients of a gateway. Principals never share them.
@@ -296,6 +393,8 @@ pub(super) struct ToolPool {
     pub(super) operator_queue: Arc<OperatorQueue>,
     /// The approvals API; `None` for a server without it.
     pub(super) approvals_api: Option<ApprovalsApi>,
+    /// The limits and the untrusted reads of principals. A reload keeps them.
+    pub(super) principals: PrincipalTable,
     pooled: Mutex<PooledTools>,
     /// The number of reloads.
     generation: watch::Sender<u64>,
@@ -306,13 +405,15 @@ pub(super) struct ToolPool {
 
 impl ToolPool {
     pub(super) fn new(gateway: Arc<McpGateway>, place: LoginPlace) -> Self {
-        let pooled = PooledTools { gateway, clients: HashMap::new(), replaced: Vec::new() };
+        let pooled =
+            PooledTools { gateway, clients: HashMap::new(), kept: HashMap::new(), replaced: Vec::new() };
         let (pooled, generation) = (Mutex::new(pooled), watch::Sender::new(0));
         let operator_queue = Arc::new(OperatorQueue::of_terminal());
         Self {
             logins: UpstreamLogins::new(place),
             operator_queue,
             approvals_api: None,
+            principals: PrincipalTable::default(),
             pooled,
             generation,
             has_one_client: false,
@@ -327,15 +428,16 @@ impl ToolPool {
         self
     }
 
-    /// Lets a client that has made a handshake answer requests of upstream servers outside of calls, if it is the only
-    /// one.
+    /// Lets a client that has made a handshake answer requests that upstream servers send outside of calls. Has no
+    /// effect if the gateway can have several clients, because haft would not know which client should answer.
     pub(super) fn set_only_client(&self, client: &Arc<ClientQuestions>) {
         if self.has_one_client {
             let _ = self.only_client.set(Arc::downgrade(client) as _);
         }
     }
 
-    /// Adds the approvals API, which asks its callers about the calls of clients that cannot show forms.
+    /// Adds the approvals API, which asks its callers about the calls of clients that cannot show forms or may not approve
+    /// calls.
     #[must_use]
     pub(super) fn with_approvers(mut self, approvers: Option<OperatorApprovers>) -> Self {
         self.approvals_api = approvers.map(ApprovalsApi::new);
@@ -351,7 +453,7 @@ impl ToolPool {
     pub(super) fn replace(&self, gateway: McpGateway) {
         let mut pooled = self.pooled();
         pooled.gateway = Arc::new(gateway);
-        let replaced: Vec<_> = pooled.clients.values_mut().filter_map(|client| client.tools.take()).collect();
+        let replaced: Vec<_> = pooled.clients.drain().map(|(_, tools)| tools).collect();
         pooled.replaced.extend(replaced);
         self.generation.send_modify(|number| *number += 1);
     }
@@ -381,27 +483,28 @@ impl ToolPool {
             return Err(format!("the gateway has no profile `{named}`"));
         }
         let client = GatewayClient { profile, ..client };
-        let known = pooled.clients.get(&client);
-        if let Some(tools) = known.and_then(|known| known.tools.as_ref()) {
+        if let Some(tools) = pooled.clients.get(&client) {
             tools.mark_used();
             return Ok(Arc::clone(tools));
         }
-        if known.is_none() && pooled.clients.len() >= OPEN_MAX {
+        if pooled.clients.len() >= OPEN_MAX {
             return Err(format!(
                 "the gateway already serves {OPEN_MAX} different clients (by principal, capabilities and profile); try again later"
             ));
         }
-        let kept = known.map(|known| known.kept.clone()).unwrap_or_default();
+        let owner = StateOwner::of(&client);
+        let kept = pooled.kept.get(&owner).cloned().unwrap_or_default();
         let current = (Arc::clone(&pooled.gateway), *self.generation.borrow());
         let tools = SharedTools::open(current, (client.clone(), self.only_client.get()), kept.clone())?;
-        pooled.clients.insert(client, PooledClient { kept, tools: Some(Arc::clone(&tools)) });
+        pooled.kept.insert(owner, kept);
+        pooled.clients.insert(client, Arc::clone(&tools));
         Ok(tools)
     }
 
     /// Returns the name and the state of each upstream server of all clients.
     pub(super) fn server_states(&self) -> Vec<(String, &'static str)> {
         let pooled = self.pooled();
-        let open = pooled.clients.values().filter_map(|client| client.tools.as_ref()).chain(&pooled.replaced);
+        let open = pooled.clients.values().chain(&pooled.replaced);
         let servers = open.flat_map(|tools| &tools.upstreams.servers);
         servers.map(|server| (server.name().to_owned(), server.state_name())).collect()
     }
@@ -409,17 +512,15 @@ impl ToolPool {
     /// Closes the tools that no connection has used for some time, and replaced tools without calls.
     pub(super) async fn close_idle(&self, idle_max: Duration) {
         let is_unused = |tools: &Arc<SharedTools>| Arc::strong_count(tools) == 1;
-        let is_idle = |client: &PooledClient| {
-            let mut tools = client.tools.iter();
-            client.kept.tasks.is_empty()
-                && tools.all(|tools| is_unused(tools) && tools.idle_for() >= idle_max)
-        };
+        // Tools with a working task, or with a call that waits for answers, are not unused: both hold a reference to
+        // the tools.
+        let is_idle = |tools: &Arc<SharedTools>| is_unused(tools) && tools.idle_for() >= idle_max;
         let mut idle: Vec<Arc<SharedTools>> = Vec::new();
         {
             let mut pooled = self.pooled();
-            let clients = pooled.clients.extract_if(|_, client| is_idle(client));
-            idle.extend(clients.filter_map(|(_, client)| client.tools));
+            idle.extend(pooled.clients.extract_if(|_, tools| is_idle(tools)).map(|(_, tools)| tools));
             idle.extend(pooled.replaced.extract_if(.., |tools| is_unused(tools)));
+            pooled.forget_unused_states();
         }
         for tools in idle {
             tools.close().await;
@@ -432,7 +533,7 @@ impl ToolPool {
         let mut all: Vec<Arc<SharedTools>> = Vec::new();
         {
             let mut pooled = self.pooled();
-            all.extend(pooled.clients.drain().filter_map(|(_, client)| client.tools));
+            all.extend(pooled.clients.drain().map(|(_, tools)| tools));
             all.append(&mut pooled.replaced);
         }
         for tools in all {
@@ -442,5 +543,108 @@ impl ToolPool {
 
     fn pooled(&self) -> MutexGuard<'_, PooledTools> {
         self.pooled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use haft_config::ConfigSources;
+    use haft_core::home::Home;
+    use haft_core::naming::NamingScheme;
+    use haft_core::position::SessionId;
+    use haft_core::principal::Principal;
+    use haft_engine::{Catalog, OrchestratorConfig};
+    use haft_store::call_journal::CallJournalFile;
+
+    use super::super::gateway::tests::empty_gateway;
+    use super::super::gateway::{BuiltinAccess, OwnApprovals};
+    use super::*;
+
+    /// Returns a gateway that opens an empty set of tools.
+    fn openable_gateway(home: &Home) -> McpGateway {
+        let sources = ConfigSources { home: None, project: None, named: None };
+        let config = haft_config::load(sources, &|_| None).unwrap().resolved;
+        let (home, session) = (home.clone(), SessionId(7));
+        let open = move |client: &GatewayClient| {
+            let (catalog, settings) =
+                (Catalog::new(Vec::new(), NamingScheme::Bare), OrchestratorConfig::default());
+            Ok(OpenedTools {
+                orchestrator: Orchestrator::new(catalog, settings),
+                context: RunContext::default(),
+                outputs: None,
+                journal: Arc::new(Arc::new(CallJournalFile::of(&home)).of_principal(&client.principal)),
+                place: RunPosition::first(session),
+                later: Box::pin(async { Vec::new() }),
+                upstreams: Vec::new(),
+                logins: Vec::new(),
+                naming: NamingScheme::Bare,
+                definitions: DefinitionWatch::new(&config, &home),
+                workspace: None,
+            })
+        };
+        McpGateway { open: Box::new(open), ..empty_gateway() }
+    }
+
+    #[test]
+    fn states_beyond_the_limit_are_removed_in_the_order_in_which_their_last_tasks_ended() {
+        let began = Instant::now();
+        let state = |number: usize| (Some(began + Duration::from_secs(number as u64)), number);
+        let newest_first = |count: usize| (0..count).rev().map(state).collect::<Vec<_>>();
+        assert_eq!(excess_states(newest_first(KEPT_STATES_MAX)), [0_usize; 0]);
+        assert_eq!(excess_states(newest_first(KEPT_STATES_MAX + 2)), [0, 1]);
+        let mut working = newest_first(KEPT_STATES_MAX + 1);
+        working.iter_mut().filter(|(_, number)| *number == 0).for_each(|(ended, _)| *ended = None);
+        assert_eq!(excess_states(working), [1], "a state with a task that works stays");
+    }
+
+    fn client() -> GatewayClient {
+        GatewayClient {
+            principal: Principal::local(),
+            abilities: ClientAbilities::default(),
+            builtin_tools: BuiltinAccess::Offered,
+            own_approvals: OwnApprovals::Permitted,
+            profile: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn state_is_kept_after_a_reload_while_a_call_uses_the_replaced_tools() {
+        let directory = tempfile::tempdir().unwrap();
+        let gateway = || openable_gateway(&Home::at(directory.path()));
+        let pool = ToolPool::new(Arc::new(gateway()), LoginPlace::Nowhere);
+        let request = ProfileRequest { named: None, client_name: None };
+        let in_use = pool.get(client(), request).unwrap();
+        pool.replace(gateway());
+        pool.close_idle(Duration::ZERO).await;
+        let reopened = pool.get(client(), request).unwrap();
+        assert!(Arc::ptr_eq(&in_use.held, &reopened.held), "the waiting calls are found again");
+        drop((in_use, reopened));
+        pool.replace(gateway());
+        // The preparation of the tools uses them for a moment.
+        let forgotten = async {
+            while !pool.pooled().kept.is_empty() {
+                pool.close_idle(Duration::ZERO).await;
+                tokio::task::yield_now().await;
+            }
+        };
+        assert!(timeout(Duration::from_secs(20), forgotten).await.is_ok(), "an unused state is forgotten");
+    }
+
+    /// Otherwise a token without the scope `approvals` could answer the approval question of a task that another token
+    /// of its subject began.
+    #[test]
+    fn clients_share_their_tasks_only_if_they_have_the_same_permissions() {
+        let client = client();
+        let own = StateOwner::of(&client);
+        let abilities = ClientAbilities { elicitation: true, ..ClientAbilities::default() };
+        assert_eq!(own, StateOwner::of(&GatewayClient { abilities, ..client.clone() }));
+        for other in [
+            GatewayClient { builtin_tools: BuiltinAccess::Withheld, ..client.clone() },
+            GatewayClient { own_approvals: OwnApprovals::Forbidden, ..client.clone() },
+            GatewayClient { principal: Principal::new("acme", "anna", "key_1"), ..client.clone() },
+            GatewayClient { profile: Some("docs".into()), ..client },
+        ] {
+            assert_ne!(own, StateOwner::of(&other), "{other:?}");
+        }
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use haft_core::provider::ProviderKind;
@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::call_notices::{CallNotices, ProgressText};
 use super::held::{DetachedCall, question_name};
 use super::message::{GatewayError, INTERNAL_ERROR, INVALID_PARAMS, MISSING_CAPABILITY};
 use super::object::RawObject;
@@ -23,9 +24,15 @@ use super::questions::CallQuestion;
 /// The name of the protocol extension for tasks, which a client must declare.
 pub(super) const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
-/// The time for which the server keeps a task, counted from its start. After this time, the server cancels a task that
-/// still runs. This is also the longest time that a client can ask for.
-const TASK_TTL: Duration = Duration::from_hours(1);
+/// The longest time that a task may work, if the client asks for no other time. The limits of the agent or of the tool
+/// usually end it earlier.
+const WORK_MAX: Duration = Duration::from_hours(24);
+
+/// The time for which the server keeps the result of a task after its end, if the client asks for no other time.
+const RESULT_TIME: Duration = Duration::from_hours(1);
+
+/// The longest time that a client can ask for.
+const TASK_TTL_MAX: Duration = Duration::from_hours(25);
 
 /// The shortest time that a client can ask for. With less, the result would be gone before a client that polls in the
 /// suggested interval can fetch it.
@@ -40,7 +47,8 @@ const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// The poll interval that haft suggests to the client.
 const POLL_PAUSE: Duration = Duration::from_secs(1);
 
-/// The maximum number of tasks of one client. If there are more, a call returns its result in its reply.
+/// The maximum number of tasks of one principal and profile. If all of them still work, a call returns its result in its
+/// reply. Otherwise the task that ended first makes room.
 const TASKS_MAX: usize = 64;
 
 /// The task support that the client of a request declares.
@@ -100,8 +108,8 @@ impl TaskOffer {
     }
 }
 
-/// The tasks of one principal, by id. All its clients with the same capabilities share them, so that a client can fetch
-/// a result after it has connected again. The ids are random, because a server that requires no keys cannot tell its
+/// The tasks of one principal, by id. All its clients with the same profile share them, so that a client can fetch a
+/// result after it has connected again. The ids are random, because a server that requires no keys cannot tell its
 /// clients apart: only a client that received an id can use the task.
 #[derive(Debug, Default)]
 pub(super) struct TaskTable(Mutex<HashMap<String, GatewayTask>>);
@@ -111,8 +119,9 @@ struct GatewayTask {
     state: TaskState,
     created: SystemTime,
     updated: SystemTime,
-    ttl: Duration,
-    until: Instant,
+    lifetime: TaskLifetime,
+    began: Instant,
+    ended: Option<Instant>,
     /// The names of all questions so far. A name is never reused: a late answer to one question must not approve another.
     used_names: HashSet<String>,
 }
@@ -120,26 +129,55 @@ struct GatewayTask {
 /// The request of a client to run a call as a task, in revision 2025-11-25.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct TaskRequest {
-    /// The time in milliseconds for which the client wants the task to be kept.
+    /// The time in milliseconds for which the client wants the task to be kept; `None` if the client names no time.
     ttl: Option<u64>,
 }
 
 impl TaskRequest {
-    /// Returns the time for which the task is kept.
-    pub(super) fn ttl(&self) -> Duration {
-        self.ttl.map_or(TASK_TTL, |wanted| Duration::from_millis(wanted).clamp(TASK_TTL_MIN, TASK_TTL))
+    /// Returns the lifetime of the task.
+    pub(super) fn lifetime(&self) -> TaskLifetime {
+        let requested = |ttl| Duration::from_millis(ttl).clamp(TASK_TTL_MIN, TASK_TTL_MAX);
+        self.ttl.map_or(TaskLifetime::AfterEnd, |ttl| TaskLifetime::Requested(requested(ttl)))
     }
 }
 
-/// Ends the work of a task when the task expires. Otherwise the work could continue after a client has disconnected,
+/// The time for which the server keeps a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TaskLifetime {
+    /// The time that the client asked for, counted from the start. The server then cancels a task that still works.
+    Requested(Duration),
+    /// Until [`RESULT_TIME`] after the end of the work, which may take [`WORK_MAX`].
+    AfterEnd,
+}
+
+impl TaskLifetime {
+    /// Returns the longest time that the task may work.
+    pub(super) fn work_max(self) -> Duration {
+        match self {
+            Self::Requested(ttl) => ttl,
+            Self::AfterEnd => WORK_MAX,
+        }
+    }
+
+    /// Returns the whole time, counted from the start. `worked` is the time of the work; `None` before its end.
+    fn ttl(self, worked: Option<Duration>) -> Duration {
+        match (self, worked) {
+            (Self::Requested(ttl), _) => ttl,
+            (Self::AfterEnd, Some(worked)) => worked + RESULT_TIME,
+            (Self::AfterEnd, None) => WORK_MAX + RESULT_TIME,
+        }
+    }
+}
+
+/// Ends the work of a task when its time is over. Otherwise the work could continue after a client has disconnected,
 /// although no request can fetch its result.
-pub(super) async fn within_ttl(
-    ttl: Duration,
+pub(super) async fn within(
+    work_max: Duration,
     work: impl Future<Output = Result<String, GatewayError>>,
 ) -> Result<String, GatewayError> {
     let over =
         || GatewayError::new(INTERNAL_ERROR, "the task reached its time limit, so the server cancelled it");
-    timeout(ttl, work).await.unwrap_or_else(|_| Err(over()))
+    timeout(work_max, work).await.unwrap_or_else(|_| Err(over()))
 }
 
 /// The state of a task for a client that waits for its result.
@@ -170,25 +208,33 @@ enum TaskState {
 }
 
 impl TaskTable {
-    /// Returns true if another task can be started.
-    pub(super) fn has_room(&self) -> bool {
-        let mut tasks = self.lock();
-        let now = Instant::now();
-        tasks.retain(|_, task| task.until > now);
-        tasks.len() < TASKS_MAX
+    /// Makes room for another task: if there are too many tasks, removes the one that ended first. Returns false if all
+    /// of them still work.
+    pub(super) fn make_room(&self) -> bool {
+        let mut tasks = self.current();
+        if tasks.len() < TASKS_MAX {
+            return true;
+        }
+        let ended = tasks.iter().filter_map(|(id, task)| Some((task.ended?, task.began, id)));
+        let first = ended.min().map(|(_, _, id)| id.clone());
+        first.is_some_and(|id| tasks.remove(&id).is_some())
     }
 
     /// Removes expired tasks with their results, and returns true if no task is left.
     pub(super) fn is_empty(&self) -> bool {
-        let mut tasks = self.lock();
-        let now = Instant::now();
-        tasks.retain(|_, task| task.until > now);
-        tasks.is_empty()
+        self.current().is_empty()
+    }
+
+    /// Returns the time at which the last task ended; `None` if a task still works, or if there is no task.
+    pub(super) fn last_ended(&self) -> Option<Instant> {
+        let tasks = self.current();
+        let ended: Option<Vec<Instant>> = tasks.values().map(|task| task.ended).collect();
+        ended?.into_iter().max()
     }
 
     /// Stores a call as a task, and returns the reply to its request.
-    pub(super) fn begin(&self, call: DetachedCall, ttl: Duration) -> String {
-        let (id, task) = GatewayTask::new(call, ttl);
+    pub(super) fn begin(&self, call: DetachedCall, lifetime: TaskLifetime) -> String {
+        let (id, task) = GatewayTask::new(call, lifetime);
         let mut reply = task.json(&id);
         reply["resultType"] = "task".into();
         self.lock().insert(id, task);
@@ -196,8 +242,8 @@ impl TaskTable {
     }
 
     /// Stores a call as a task of revision 2025-11-25, and returns the reply to its request.
-    pub(super) fn begin_requested(&self, call: DetachedCall, ttl: Duration) -> String {
-        let (id, task) = GatewayTask::new(call, ttl);
+    pub(super) fn begin_requested(&self, call: DetachedCall, lifetime: TaskLifetime) -> String {
+        let (id, task) = GatewayTask::new(call, lifetime);
         let reply = json!({ "task": task.core_json(&id) });
         self.lock().insert(id, task);
         reply.to_string()
@@ -210,14 +256,9 @@ impl TaskTable {
 
     /// Lists the tasks in the form of revision 2025-11-25, the oldest first. They fit into one page.
     pub(super) fn core_list(&self) -> String {
-        let mut tasks = self.lock();
-        let now = Instant::now();
-        tasks.retain(|_, task| task.until > now);
-        let mut listed: Vec<(SystemTime, Value)> = Vec::new();
-        for (id, task) in tasks.iter_mut() {
-            task.refresh();
-            listed.push((task.created, task.core_json(id)));
-        }
+        let tasks = self.current();
+        let listed = tasks.iter().map(|(id, task)| (task.created, task.core_json(id)));
+        let mut listed: Vec<(SystemTime, Value)> = listed.collect();
         listed.sort_by_key(|(created, _)| *created);
         json!({ "tasks": listed.into_iter().map(|(_, task)| task).collect::<Vec<_>>() }).to_string()
     }
@@ -226,7 +267,7 @@ impl TaskTable {
     pub(super) fn core_cancel(&self, id: &str) -> Result<String, GatewayError> {
         self.with_task(id, |task| match task.state {
             TaskState::Working(_) | TaskState::InputRequired(..) => {
-                task.set(TaskState::Cancelled);
+                task.end(TaskState::Cancelled);
                 Ok(task.core_json(id).to_string())
             }
             TaskState::Finished(_) | TaskState::Cancelled => {
@@ -278,9 +319,15 @@ impl TaskTable {
         read: impl FnOnce(&mut GatewayTask) -> Result<T, GatewayError>,
     ) -> Result<T, GatewayError> {
         let mut tasks = self.lock();
-        let task = tasks.get_mut(id).filter(|task| task.until > Instant::now()).ok_or_else(unknown)?;
+        let task = tasks.get_mut(id).filter(|task| !task.is_expired()).ok_or_else(unknown)?;
         task.refresh();
         read(task)
+    }
+
+    /// Returns the progress and log messages of a task that has not ended.
+    pub(super) fn notices(&self, id: &str) -> Option<Arc<CallNotices>> {
+        let notices = |task: &mut GatewayTask| Ok(task.notices().cloned());
+        self.with_task(id, notices).ok().flatten()
     }
 
     /// Returns the state of a task, with its result, its error or its questions.
@@ -306,10 +353,18 @@ impl TaskTable {
     pub(super) fn cancel(&self, id: &str) -> Result<String, GatewayError> {
         self.with_task(id, |task| {
             if matches!(task.state, TaskState::Working(_) | TaskState::InputRequired(..)) {
-                task.set(TaskState::Cancelled);
+                task.end(TaskState::Cancelled);
             }
             Ok(ACKNOWLEDGED.to_owned())
         })
+    }
+
+    /// Returns the tasks with their current states. Removes expired tasks with their results.
+    fn current(&self) -> MutexGuard<'_, HashMap<String, GatewayTask>> {
+        let mut tasks = self.lock();
+        tasks.retain(|_, task| !task.is_expired());
+        tasks.values_mut().for_each(GatewayTask::refresh);
+        tasks
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, GatewayTask>> {
@@ -322,25 +377,49 @@ const ACKNOWLEDGED: &str = r#"{"resultType":"complete"}"#;
 
 impl GatewayTask {
     /// Returns a new task with its id.
-    fn new(call: DetachedCall, ttl: Duration) -> (String, Self) {
+    fn new(call: DetachedCall, lifetime: TaskLifetime) -> (String, Self) {
         let now = SystemTime::now();
-        let state = TaskState::Working(call);
-        let (until, used_names) = (Instant::now() + ttl, HashSet::new());
-        let task = Self { state, created: now, updated: now, ttl, until, used_names };
+        let task = Self {
+            state: TaskState::Working(call),
+            created: now,
+            updated: now,
+            lifetime,
+            began: Instant::now(),
+            ended: None,
+            used_names: HashSet::new(),
+        };
         (uuid::Uuid::new_v4().to_string(), task)
     }
 
-    fn set(&mut self, state: TaskState) {
+    /// Ends the task with this state.
+    fn end(&mut self, state: TaskState) {
         self.state = state;
         self.updated = SystemTime::now();
+        self.ended = Some(Instant::now());
+    }
+
+    fn ttl(&self) -> Duration {
+        self.lifetime.ttl(self.ended.map(|ended| ended - self.began))
+    }
+
+    fn is_expired(&self) -> bool {
+        self.began.elapsed() >= self.ttl()
+    }
+
+    /// Returns the progress and log messages of the call; `None` after its end.
+    fn notices(&self) -> Option<&Arc<CallNotices>> {
+        match &self.state {
+            TaskState::Working(call) | TaskState::InputRequired(call, _) => Some(&call.watched.notices),
+            TaskState::Finished(_) | TaskState::Cancelled => None,
+        }
     }
 
     /// Moves the result or new questions of the call into the state, if there are any.
     fn refresh(&mut self) {
         let (TaskState::Working(call) | TaskState::InputRequired(call, _)) = &mut self.state else { return };
         match call.result.try_recv() {
-            Ok(outcome) => return self.set(TaskState::Finished(outcome)),
-            Err(TryRecvError::Closed) => return self.set(TaskState::Cancelled),
+            Ok(outcome) => return self.end(TaskState::Finished(outcome)),
+            Err(TryRecvError::Closed) => return self.end(TaskState::Cancelled),
             Err(TryRecvError::Empty) => {}
         }
         let mut asked = Vec::new();
@@ -404,26 +483,38 @@ impl GatewayTask {
     }
 
     fn json(&self, id: &str) -> Value {
-        json!({
-            "taskId": id,
-            "status": self.status(),
-            "createdAt": timestamp(self.created),
-            "lastUpdatedAt": timestamp(self.updated),
-            "ttlMs": millis(self.ttl),
-            "pollIntervalMs": millis(POLL_PAUSE),
-        })
+        self.state_json(id, ("ttlMs", "pollIntervalMs"))
     }
 
     /// Returns the state in the form of revision 2025-11-25.
     fn core_json(&self, id: &str) -> Value {
-        json!({
+        self.state_json(id, ("ttl", "pollInterval"))
+    }
+
+    fn state_json(&self, id: &str, (ttl, poll_interval): (&str, &str)) -> Value {
+        let progress = self.notices().and_then(|notices| notices.status());
+        let updated = progress.as_ref().map_or(self.updated, |progress| self.updated.max(progress.at));
+        let mut state = json!({
             "taskId": id,
             "status": self.status(),
             "createdAt": timestamp(self.created),
-            "lastUpdatedAt": timestamp(self.updated),
-            "ttl": millis(self.ttl),
-            "pollInterval": millis(POLL_PAUSE),
-        })
+            "lastUpdatedAt": timestamp(updated),
+        });
+        state[ttl] = millis(self.ttl()).into();
+        state[poll_interval] = millis(POLL_PAUSE).into();
+        if let Some(message) = self.status_message(progress) {
+            state["statusMessage"] = message.into();
+        }
+        state
+    }
+
+    /// Returns the last progress text of a task that has not ended, or the error of a task that failed.
+    fn status_message(&self, progress: Option<ProgressText>) -> Option<String> {
+        match &self.state {
+            TaskState::Working(_) | TaskState::InputRequired(..) => progress.map(|progress| progress.text),
+            TaskState::Finished(Err(error)) => Some(error.message.clone()),
+            TaskState::Finished(Ok(_)) | TaskState::Cancelled => None,
+        }
     }
 
     fn detailed(&self, id: &str) -> String {
@@ -459,15 +550,40 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Adds the task id to the `_meta` of a result, and leaves the rest of the result unchanged.
-fn related(result: &str, id: &str) -> String {
-    let Some(mut object) = RawObject::of(result) else { return result.to_owned() };
-    let meta = object.get("_meta").and_then(|text| serde_json::from_str::<Value>(text).ok());
+/// Adds the task id to the `_meta` of a result or of the parameters of a question, and leaves the rest unchanged.
+pub(super) fn related(json: &str, id: &str) -> String {
+    let Some(mut object) = RawObject::of(json) else { return json.to_owned() };
+    let meta = object.get(META).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let mut meta = meta.filter(Value::is_object).unwrap_or_else(|| json!({}));
     meta[RELATED_TASK] = json!({ "taskId": id });
-    object.set("_meta", meta.to_string());
+    object.set(META, meta.to_string());
     object.to_string()
 }
+
+/// Removes the task id of an upstream server from the `_meta` of a result or of the parameters of a question, because
+/// the client does not know this task.
+pub(super) fn unrelated(json: String) -> String {
+    // Almost no text contains such an id, so most are not parsed. The slash in the key may be escaped.
+    if !json.contains("related-task") {
+        return json;
+    }
+    let Some(mut object) = RawObject::of(&json) else { return json };
+    let Some(mut meta) = object.get(META).and_then(RawObject::of) else { return json };
+    if meta.get(RELATED_TASK).is_none() {
+        return json;
+    }
+    meta.remove(RELATED_TASK);
+    let meta = meta.to_string();
+    if meta == "{}" {
+        object.remove(META);
+    } else {
+        object.set(META, meta);
+    }
+    object.to_string()
+}
+
+/// The member with the metadata of a message.
+const META: &str = "_meta";
 
 /// Formats a time as RFC 3339.
 fn timestamp(time: SystemTime) -> String {
@@ -478,8 +594,10 @@ fn timestamp(time: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use haft_core::event::CallProgress;
     use tokio::sync::{mpsc, oneshot};
 
+    use super::super::call_notices::NoticeTable;
     use super::super::held::tests::{asking_call, endless_call};
     use super::*;
 
@@ -488,30 +606,105 @@ mod tests {
     }
 
     fn begin_call(tasks: &TaskTable, call: DetachedCall) -> String {
-        let reply: Value = serde_json::from_str(&tasks.begin(call, TASK_TTL)).unwrap();
+        let reply: Value = serde_json::from_str(&tasks.begin(call, TaskLifetime::AfterEnd)).unwrap();
         reply["taskId"].as_str().unwrap().to_owned()
     }
 
+    /// A call that has ended.
+    fn ended_call() -> DetachedCall {
+        let (finished, result) = oneshot::channel();
+        finished.send(Ok("{}".into())).unwrap();
+        DetachedCall { result, ..endless_call("call") }
+    }
+
     #[test]
-    fn lifetime_of_a_task_has_a_minimum_and_a_maximum() {
-        let check = |ttl: Option<u64>, expected: Duration| assert_eq!(TaskRequest { ttl }.ttl(), expected);
-        check(None, TASK_TTL);
-        check(Some(0), TASK_TTL_MIN);
-        check(Some(1), TASK_TTL_MIN);
-        check(Some(60_000), Duration::from_mins(1));
-        check(Some(u64::MAX), TASK_TTL);
+    fn requested_lifetime_of_a_task_has_a_minimum_and_a_maximum() {
+        let check = |ttl: u64, expected: Duration| {
+            let lifetime = TaskRequest { ttl: Some(ttl) }.lifetime();
+            assert_eq!(lifetime, TaskLifetime::Requested(expected), "{ttl}");
+        };
+        check(0, TASK_TTL_MIN);
+        check(1, TASK_TTL_MIN);
+        check(60_000, Duration::from_mins(1));
+        check(u64::MAX, TASK_TTL_MAX);
+        assert_eq!(TaskRequest { ttl: None }.lifetime(), TaskLifetime::AfterEnd);
+        assert_eq!(TASK_TTL_MAX, TaskLifetime::AfterEnd.ttl(None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_is_kept_for_an_hour_after_its_end() {
+        let tasks = TaskTable::default();
+        let (finished, result) = oneshot::channel();
+        let id = begin_call(&tasks, DetachedCall { result, ..endless_call("call") });
+        tokio::time::advance(RESULT_TIME * 3).await;
+        assert!(tasks.get(&id).unwrap().contains("\"working\""), "a task may work for hours");
+        finished.send(Ok("{}".into())).unwrap();
+        let ended: Value = serde_json::from_str(&tasks.get(&id).unwrap()).unwrap();
+        assert_eq!(
+            (&ended["status"], &ended["ttlMs"]),
+            (&json!("completed"), &json!(4 * 3_600_000)),
+            "{ended}"
+        );
+        tokio::time::advance(RESULT_TIME / 2).await;
+        assert!(tasks.get(&id).is_ok());
+        tokio::time::advance(RESULT_TIME / 2).await;
+        assert!(tasks.get(&id).is_err() && tasks.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn expired_task_is_unknown_and_makes_room_for_another() {
         let tasks = TaskTable::default();
         let ids: Vec<String> = (0..TASKS_MAX).map(|_| begin(&tasks)).collect();
-        assert!(!tasks.has_room() && !tasks.is_empty());
+        assert!(!tasks.make_room() && !tasks.is_empty(), "all tasks still work");
         assert!(tasks.get(&ids[0]).unwrap().contains("\"working\""));
-        tokio::time::advance(TASK_TTL).await;
+        tokio::time::advance(TASK_TTL_MAX).await;
         assert!(ids.iter().all(|id| tasks.get(id).is_err()));
-        assert!(tasks.is_empty() && tasks.has_room());
+        assert!(tasks.is_empty() && tasks.make_room());
         assert!(tasks.cancel(&ids[0]).is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_that_ended_first_makes_room_for_another() {
+        let tasks = TaskTable::default();
+        let working = begin(&tasks);
+        let mut ended = Vec::new();
+        for _ in 1..=TASKS_MAX {
+            assert!(tasks.make_room());
+            ended.push(begin_call(&tasks, ended_call()));
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert!(tasks.get(&working).is_ok(), "a task that works is not removed");
+        assert!(tasks.get(&ended[0]).is_err());
+        assert!(ended[1..].iter().all(|id| tasks.get(id).is_ok()));
+    }
+
+    #[tokio::test]
+    async fn status_message_is_the_last_progress_text_or_the_error() {
+        let tasks = TaskTable::default();
+        let table = Arc::<NoticeTable>::default();
+        let (finished, result) = oneshot::channel();
+        let call = DetachedCall { result, watched: table.watch("c"), ..endless_call("call") };
+        let id = begin_call(&tasks, call);
+        let message = |state: String| serde_json::from_str::<Value>(&state).unwrap()["statusMessage"].clone();
+        assert_eq!(message(tasks.get(&id).unwrap()), Value::Null);
+        table.progress("c", &CallProgress::Message("asking the model".into()));
+        assert_eq!(message(tasks.get(&id).unwrap()), "asking the model");
+        assert_eq!(message(tasks.core_state(&id).unwrap()), "asking the model");
+        finished.send(Err(GatewayError::new(INTERNAL_ERROR, "the disk is full"))).unwrap();
+        assert_eq!(message(tasks.get(&id).unwrap()), "the disk is full");
+    }
+
+    #[test]
+    fn task_id_of_an_upstream_server_is_removed_and_other_metadata_stays() {
+        let check = |json: &str, expected: &str| assert_eq!(unrelated(json.to_owned()), expected);
+        let own = r#"{"_meta":{"io.modelcontextprotocol/related-task":{"taskId":"t"}},"a":1.0}"#;
+        check(own, r#"{"a":1.0}"#);
+        check(&own.replace('/', "\\/"), r#"{"a":1.0}"#);
+        let more = r#"{"_meta":{"b":[ ],"io.modelcontextprotocol/related-task":{"taskId":"t"}}}"#;
+        check(more, r#"{"_meta":{"b":[ ]}}"#);
+        for other in ["{}", "7", r#"{"text":"related-task","_meta":{"b":1}}"#] {
+            check(other, other);
+        }
     }
 
     #[tokio::test]
@@ -595,7 +788,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn work_ends_when_the_lifetime_of_its_task_ends() {
-        let ended = within_ttl(TASK_TTL_MIN, std::future::pending()).await;
+        let ended = within(TASK_TTL_MIN, std::future::pending()).await;
         assert!(ended.unwrap_err().message.contains("the task reached its time limit"));
     }
 }

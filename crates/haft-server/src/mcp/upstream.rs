@@ -229,7 +229,17 @@ pub(super) enum UpstreamRefusal {
     Other(GatewayError),
 }
 
-/// Returns the server of a URI or name if it is among the offered servers; `Any` if the lists must be searched.
+impl UpstreamRefusal {
+    /// Returns the error for the client.
+    pub(super) fn error(&self) -> &GatewayError {
+        match self {
+            Self::LoginRequired(error) | Self::Other(error) => error,
+        }
+    }
+}
+
+/// Restricts the owner of a URI or name to the offered servers. An owner that is not offered becomes `Unknown`. `Any`
+/// stays only if several servers are offered, so that their lists must be searched.
 pub(super) fn among<'a>(owner: AddressOwner<'a>, offered: &[usize]) -> AddressOwner<'a> {
     match owner {
         AddressOwner::Server(server, _) if !offered.contains(&server) => AddressOwner::Unknown,

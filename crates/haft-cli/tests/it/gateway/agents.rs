@@ -10,13 +10,22 @@ use super::{McpClient, configure, place, text};
 
 /// Returns a test directory with the agent `helper`, and a model that follows the script.
 pub(super) fn with_agent(steps: impl IntoIterator<Item = ScriptStep>, keys: &str) -> (TestTree, ModelServer) {
+    with_agent_and_servers(steps, &[], keys)
+}
+
+/// Like [`with_agent`], with upstream servers.
+fn with_agent_and_servers(
+    steps: impl IntoIterator<Item = ScriptStep>,
+    servers: &[(&str, &str, &[&str])],
+    keys: &str,
+) -> (TestTree, ModelServer) {
     let place = place();
     let server = ModelServer::start(Script::of(steps)).unwrap();
     let provider = format!(
         r#", "models": {{"default": "openai/m"}}, "providers": {{"openai": {{"baseUrl": "{}/v1", "apiKey": "k"}}}}{keys}"#,
         server.url()
     );
-    configure(&place, &[], &provider);
+    configure(&place, servers, &provider);
     place.file("home/agents/helper.md", "---\ndescription: Helps with files\ntools: bash\n---\nYou help.\n");
     (place, server)
 }
@@ -51,7 +60,7 @@ fn gateway_agent_reports_its_calls_as_progress_and_accounts_them() {
 }
 
 #[test]
-fn approval_inside_an_agent_reaches_the_client() {
+fn approval_request_of_an_agent_reaches_the_client() {
     let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
     let check = |capabilities: Value, decision: Option<&str>, is_made: bool| {
         let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
@@ -71,6 +80,114 @@ fn approval_inside_an_agent_reaches_the_client() {
     check(json!({}), None, false);
     check(json!({"elicitation": {}}), Some("allow once"), true);
     check(json!({"elicitation": {}}), Some("deny"), false);
+}
+
+/// Returns the next reply, or the next question.
+fn reply_or_question(client: &mut McpClient, id: u64) -> Value {
+    loop {
+        let message = client.receive();
+        if message["id"] == id || message["method"] == "elicitation/create" {
+            return message;
+        }
+    }
+}
+
+#[test]
+fn server_of_an_agent_asks_only_clients_that_can_show_forms() {
+    let steps = || [ScriptStep::call("up__echo", json!({})), ScriptStep::text("Done.")];
+    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}});
+    let answer = json!({"action": "accept", "content": {"colour": "green"}});
+    for (capabilities, is_asked) in
+        [(json!({}), false), (json!({"elicitation": {"url": {}}}), false), (json!({"elicitation": {}}), true)]
+    {
+        let steps = [steps(), steps()].concat();
+        let (place, model) = with_agent_and_servers(steps, &[("up", "asks-person", &[])], "");
+        let agent = "---\ndescription: Helps\ntools: [up__echo]\n---\nYou help.\n";
+        place.file("home/agents/helper.md", agent);
+        let mut client = McpClient::handshake(&place, &[], capabilities.clone());
+        let id = client.begin("tools/call", call.clone());
+        let mut message = reply_or_question(&mut client, id);
+        assert_eq!(message["method"] == "elicitation/create", is_asked, "{capabilities}: {message}");
+        if is_asked {
+            client.send(&json!({"jsonrpc": "2.0", "id": message["id"], "result": answer}));
+            message = client.reply(id);
+        }
+        assert_eq!(text(&message["result"]), "Done.", "{message}");
+
+        let mut client = McpClient::stateless(&place, &[], capabilities.clone());
+        let mut result = client.ask("tools/call", call.clone());
+        assert_eq!(result["resultType"] == "input_required", is_asked, "{capabilities}: {result}");
+        if is_asked {
+            result = client.ask("tools/call", answered(&call, &result, &answer));
+        }
+        assert_eq!(text(&result), "Done.", "{result}");
+        let answers = model.requests().iter().filter(|request| request.raw.contains("green")).count();
+        assert_eq!(answers, if is_asked { 2 } else { 0 }, "{capabilities}");
+    }
+}
+
+/// Returns the call again, with the answer to its only question.
+fn answered(call: &Value, asked: &Value, answer: &Value) -> Value {
+    let mut again = call.clone();
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    again["requestState"] = asked["requestState"].clone();
+    again["inputResponses"] = json!({});
+    again["inputResponses"][key] = answer.clone();
+    again
+}
+
+/// Repeats a stateless call with an answer and with these members of `_meta`, over stdio and over HTTP. Returns the
+/// messages before each reply, and the reply.
+fn continued_calls(place: &TestTree, call: &Value, meta: &Value) -> [(String, Value); 2] {
+    let allow = json!({"action": "accept", "content": {"decision": "allow once"}});
+    let again = |asked: &Value| {
+        let mut again = answered(call, asked, &allow);
+        again["_meta"] = meta.clone();
+        again
+    };
+    let mut client = McpClient::stateless(place, &[], json!({"elicitation": {}}));
+    let asked = client.ask("tools/call", call.clone());
+    let done = client.ask("tools/call", again(&asked));
+    let over_stdio = client.others.iter().map(ToString::to_string).collect::<String>();
+
+    let server = GatewayServer::start(place, &["--no-auth"]);
+    let post = |mut params: Value| {
+        params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+        params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"elicitation": {}});
+        let name = params["name"].as_str().unwrap().to_owned();
+        let headers =
+            [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", &*name)];
+        server.post(&headers, &request(1, "tools/call", &params))
+    };
+    let asked = post(call.clone()).message()["result"].clone();
+    let reply = post(again(&asked));
+    [(over_stdio, done), (reply.body().to_owned(), reply.message()["result"].clone())]
+}
+
+#[test]
+fn repeated_request_gets_the_progress_of_the_call_that_it_continues() {
+    let rules = r#", "policy": {"rules": [{"tool": "bash", "decision": "ask"}]}"#;
+    let steps = [bash("echo inside"), ScriptStep::text("Made.")];
+    let (place, _server) = with_agent([&steps[..], &steps[..]].concat(), rules);
+    let call = json!({"name": "agent__helper", "arguments": {"request": "go"}});
+    for (messages, result) in continued_calls(&place, &call, &json!({"progressToken": "second"})) {
+        assert_eq!(text(&result), "Made.", "{result}");
+        assert!(messages.contains("\"progressToken\":\"second\""), "{messages}");
+        assert!(messages.contains("asking the model"), "{messages}");
+    }
+}
+
+#[test]
+fn repeated_request_gets_the_log_messages_of_the_call_that_it_continues() {
+    let place = place();
+    let rules = r#", "policy": {"rules": [{"tool": "up__echo", "decision": "ask"}]}"#;
+    configure(&place, &[("up", "offers", &[])], rules);
+    let call = json!({"name": "up__echo", "arguments": {}});
+    let meta = json!({"io.modelcontextprotocol/logLevel": "warning"});
+    for (messages, result) in continued_calls(&place, &call, &meta) {
+        assert_eq!(result["resultType"], "complete", "{result}");
+        assert!(messages.contains("mind the step"), "{messages}");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Tests of approvals through the native API of `haft serve`, for clients at `/mcp` that cannot show forms.
 
+use std::io::{BufRead, BufReader, Read};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
@@ -11,6 +12,7 @@ use super::agents::{bash, with_agent};
 use super::http::{GatewayReply, GatewayServer, request};
 use super::http_upstream::{read, respond};
 use super::operator::{ClientSession, message, open_stateless_with, text};
+use super::tasks::{HttpClient, allowing};
 use super::{configure, place};
 
 /// All calls of `bash` need approval, and at most one of them runs at a time.
@@ -115,7 +117,8 @@ fn call_waits_until_a_key_with_the_scope_approves_it() {
     assert_eq!(server.decide(&server.approver, one, &json!({"approve": 1})).status(), 400);
     assert_eq!(server.waiting(2).len(), 2, "a refused decision changes nothing");
 
-    // The second call ends first, so the waiting first call does not occupy the only place of its queue.
+    // The second call ends while the first call waits for its approval, so a waiting call does not occupy the only slot
+    // of the queue.
     let decided = server.decide(&server.approver, &waiting[1], &approve);
     assert_eq!((decided.status(), &decided.message()["approve"]), (200, &json!(true)), "{decided:?}");
     assert_eq!(text(&reply(second)).trim(), "second");
@@ -151,7 +154,7 @@ fn call_without_a_decision_expires_and_is_denied() {
 }
 
 #[test]
-fn request_is_withdrawn_if_its_client_cancels_or_disconnects() {
+fn approval_request_is_withdrawn_if_its_client_cancels_or_disconnects() {
     let server = ApprovalServer::start("{}");
     let session = server.session();
     let gone = |waiting: &[Value]| {
@@ -184,7 +187,7 @@ fn request_is_withdrawn_if_its_client_cancels_or_disconnects() {
 }
 
 #[test]
-fn approval_inside_an_agent_or_a_task_reaches_the_api() {
+fn approval_request_of_an_agent_or_a_task_reaches_the_api() {
     let steps = [bash("echo inside"), ScriptStep::text("Made.")];
     let (place, _model) = with_agent([&steps[..], &steps[..]].concat(), ASK);
     let server = ApprovalServer::on(place);
@@ -201,7 +204,7 @@ fn approval_inside_an_agent_or_a_task_reaches_the_api() {
     let begun = server.server.post(&own, &request(3, "tools/call", &call)).message();
     let task = begun["result"]["task"]["taskId"].clone();
     assert!(task.is_string(), "{begun}");
-    // The reply to the request has ended, but the task still waits.
+    // The request that started the task already has its reply, but the task still waits for the approval.
     let waiting = server.waiting(1);
     server.decide(&server.approver, &waiting[0], &json!({"approve": false}));
     let ended = server.server.post(&own, &request(4, "tasks/result", &json!({"taskId": task}))).message();
@@ -249,4 +252,68 @@ fn server_without_the_approvals_api_denies_the_call_at_once() {
     let call = json!({"name": "up__echo", "arguments": {"text": "hi"}});
     let denied = server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/call", &call)).message();
     assert!(text(&denied).contains("no user is available"), "{denied}");
+}
+
+/// A call of `bash`.
+fn shell_call(command: &str) -> Value {
+    request(3, "tools/call", &json!({"name": "bash", "arguments": {"command": command}}))
+}
+
+/// Without the check of the scope, each client could approve its own calls: it would declare support for forms, and
+/// send the answer itself.
+#[test]
+fn client_with_forms_needs_the_scope_to_approve_its_call() {
+    let server = ApprovalServer::start("{}");
+    let client = HttpClient::connect(&server.server, &server.client);
+    let mut stream =
+        server.server.open("/mcp", "POST", &client.headers(), &shell_call("echo done").to_string());
+    let waiting = server.waiting(1);
+    server.decide(&server.approver, &waiting[0], &json!({"approve": true}));
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    assert!(!response.contains("elicitation/create"), "{response}");
+    assert_eq!(text(&GatewayReply::of(response).message()).trim(), "done");
+
+    let mut call = shell_call("touch made");
+    call["params"]["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {"elicitation": {}},
+    });
+    let headers = [
+        ("Authorization", server.client.as_str()),
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "tools/call"),
+        ("Mcp-Name", "bash"),
+    ];
+    let stream = server.server.open("/mcp", "POST", &headers, &call.to_string());
+    let waiting = server.waiting(1);
+    server.decide(&server.approver, &waiting[0], &json!({"approve": false}));
+    let denied = reply(stream);
+    assert!(text(&denied).contains("the user refused this call"), "{denied}");
+
+    let entitled = key(&server.place, ("acme", "entitled"), &["api", "builtin-tools", "approvals"]);
+    let client = HttpClient::connect(&server.server, &entitled);
+    let (question, mut stream) = client.until(&shell_call("echo done"), "elicitation/create");
+    assert_eq!(server.server.post(&client.headers(), &allowing(&question)).status(), 202);
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains("done"), "{rest}");
+    assert_eq!(server.audited(), ["approved", "denied"], "the other call did not reach the API");
+}
+
+#[test]
+fn client_with_forms_cannot_approve_its_call_at_a_server_without_keys() {
+    let place = place();
+    configure(
+        &place,
+        &[("up", "good", &[])],
+        r#", "policy": {"rules": [{"tool": "up__echo", "decision": "ask"}]}"#,
+    );
+    let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0", "--no-auth"]).start());
+    let client = HttpClient::connect(&server, "");
+    let call = request(3, "tools/call", &json!({"name": "up__echo", "arguments": {"text": "hi"}}));
+    let stream = server.open("/mcp", "POST", &client.headers(), &call.to_string());
+    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let first = lines.find(|line| line.contains("\"jsonrpc\"")).unwrap();
+    assert!(first.contains("no user is available"), "{first}");
 }

@@ -138,3 +138,48 @@ fn upstream_elicitation_reaches_clients_with_and_without_handshake() {
         assert!(text(&done).contains("green"), "{done}");
     }
 }
+
+#[test]
+fn capabilities_of_each_stateless_request_decide_about_its_questions() {
+    let place = place();
+    configure(&place, &[("up", "asks-person", &[])], ASK);
+    let calls = [
+        (json!({"name": "bash", "arguments": {"command": "echo done"}}), "no user is available"),
+        (json!({"name": "up__echo", "arguments": {}}), "decline"),
+    ];
+    let kinds = [json!({}), json!({"elicitation": {}})];
+    for order in [[0, 1], [1, 0]] {
+        let mut client = McpClient::stateless(&place, &[], json!({}));
+        for kind in order {
+            client.meta.as_mut().unwrap()["io.modelcontextprotocol/clientCapabilities"] = kinds[kind].clone();
+            for (call, refusal) in &calls {
+                let result = client.ask("tools/call", call.clone());
+                if kind == 1 {
+                    assert_eq!(result["resultType"], "input_required", "{order:?}: {result}");
+                } else {
+                    assert_eq!(result["resultType"], "complete", "{order:?}: {result}");
+                    assert!(!text(&result).contains("done"), "{order:?}: {result}");
+                    assert!(result.to_string().contains(refusal), "{order:?}: {result}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn approval_that_the_client_cannot_show_is_not_reported_as_a_refusal() {
+    let place = place();
+    configure(&place, &[], ASK);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let id = client.begin("tools/call", json!({"name": "bash", "arguments": {"command": "echo done"}}));
+    let question = client.wait_for("elicitation/create");
+    let error = json!({"code": -32601, "message": "no forms here"});
+    client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "error": error}));
+    let denied = client.reply(id)["result"].clone();
+    let told = text(&denied);
+    assert!(
+        told.contains("the client answered the question with an error") && told.contains("hint: "),
+        "{told}"
+    );
+    assert!(!told.contains("the user refused"), "{told}");
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use haft_testkit::{eventually, unique_marker};
+use haft_testkit::{TestTree, eventually, unique_marker};
 use serde_json::json;
 
 use super::http::{GatewayReply, GatewayServer, request};
@@ -81,7 +81,7 @@ fn cancellation_of_a_call_reaches_the_upstream_server() {
     let mut client = McpClient::handshake(&place, &[], json!({}));
     client.names();
     let id = client.begin("tools/call", json!({"name": "up__echo", "arguments": {}}));
-    // A later request has been answered, so haft has read the call.
+    // Once haft has answered this later request, it has also read the call.
     client.ask("ping", json!({}));
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
     eventually("the upstream server gets the cancellation", || place.exists("ws/cancelled.txt"));
@@ -228,7 +228,7 @@ fn upstream_with_countless_tools_is_listed_in_pages() {
 }
 
 /// Ends the connection, and returns the standard error output of the gateway.
-fn reported_until_the_end(mut client: McpClient) -> String {
+pub(super) fn reported_until_the_end(mut client: McpClient) -> String {
     let mut errors = client.child.stderr.take().unwrap();
     assert_eq!(client.end(), 0);
     let mut reported = String::new();
@@ -278,14 +278,14 @@ fn resident_mib(child: &std::process::Child) -> u64 {
 }
 
 /// Returns a size from the status of a process, in MiB.
-fn memory_mib(child: &std::process::Child, field: &str) -> u64 {
+pub(super) fn memory_mib(child: &std::process::Child, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(field)).unwrap();
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
 }
 
 #[test]
-fn upstream_that_lists_a_million_tools_is_listed_up_to_the_limit() {
+fn tools_of_an_upstream_with_a_million_tools_are_listed_up_to_the_limit() {
     for mode in ["million-tools", "million-pages"] {
         let place = place();
         configure(&place, &[("up", mode, &[])], "");
@@ -335,6 +335,134 @@ fn memory_stays_bounded_while_a_client_does_not_read() {
     drop(output);
     child.wait().unwrap();
     writer.join().unwrap();
+}
+
+/// The number of resources that a client requests and does not read. Together they are larger than each limit.
+const UNREAD_RESOURCES: u64 = 20;
+
+/// The size of each of these resources, in MiB. A reply has a few hundred bytes more.
+const RESOURCE_MIB: u64 = 15;
+
+/// The maximum size of the replies that wait for one connection, and for one principal, in MiB.
+const CONNECTION_MIB: u64 = 64;
+const PRINCIPAL_MIB: u64 = 192;
+
+/// The maximum number of copies of a resource that exist in addition to the waiting replies: three in the connection to
+/// the upstream server (the old and the new buffer of the line while the buffer grows, and the result), three in the one
+/// conversion of the principal (the text before and after a step, and the changed member), and one in each of two
+/// threads that add the frame of an event to a reply.
+const COPIES_MAX: u64 = 3 + 3 + 2;
+
+/// The memory that haft itself uses, with the freed copies whose pages each thread of the allocator keeps for a moment,
+/// in MiB. Measured peaks with two threads were up to 77 MiB above the other terms.
+const OWN_MIB: u64 = 160;
+
+/// The maximum time until these reads have ended, even on a busy machine.
+const READS_WITHIN: Duration = Duration::from_mins(2);
+
+fn resource_uri(path: &str) -> serde_json::Value {
+    json!({"uri": format!("haft:up/note://{path}")})
+}
+
+fn large_resource() -> serde_json::Value {
+    resource_uri(&format!("huge/{RESOURCE_MIB}"))
+}
+
+/// Returns the journal of the calls that clients of the gateway make.
+fn call_journal(place: &TestTree) -> String {
+    std::fs::read_to_string(place.path("home/data/gateway-calls.jsonl")).unwrap_or_default()
+}
+
+/// Waits until the read that never ends occupies the only slot of the queue.
+fn wait_for_occupied_queue(place: &TestTree) {
+    eventually("the first read begins", || call_journal(place).contains("note://never"));
+}
+
+/// Waits until the results of all large resources have arrived from their server.
+fn wait_for_reads(place: &TestTree) {
+    let began = Instant::now();
+    let has_read = |line: &&str| line.contains(r#""type":"ended""#) && !line.contains(r#""cancelled""#);
+    loop {
+        let ended = call_journal(place).lines().filter(has_read).count();
+        if u64::try_from(ended).unwrap() == UNREAD_RESOURCES {
+            return;
+        }
+        assert!(began.elapsed() < READS_WITHIN, "{ended} reads have ended");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Checks the peak memory of a process whose waiting replies have this limit.
+fn assert_bounded(peak: u64, limit: u64) {
+    let max = limit + COPIES_MAX * RESOURCE_MIB + OWN_MIB;
+    assert!(peak < max, "{peak} MiB; the maximum is {max} MiB");
+}
+
+#[test]
+fn memory_stays_bounded_while_a_client_does_not_read_large_resources() {
+    let place = place();
+    configure(&place, &[("up", "offers", &[])], r#", "queues": {"default": {"maxConcurrency": 1}}"#);
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    // The reply to `ping` shows that haft has read all requests, before the first result can arrive.
+    let blocking = client.begin("resources/read", resource_uri("never"));
+    wait_for_occupied_queue(&place);
+    let ids: Vec<u64> =
+        (0..UNREAD_RESOURCES).map(|_| client.begin("resources/read", large_resource())).collect();
+    client.ask("ping", json!({}));
+    let params = json!({"requestId": blocking});
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": params}));
+    wait_for_reads(&place);
+    let (mut whole, mut refused) = (0, 0);
+    for id in ids {
+        match client.reply(id)["error"]["message"].as_str() {
+            None => whole += 1,
+            Some(message) => {
+                assert!(message.contains("has not read the replies"), "{message}");
+                refused += 1;
+            }
+        }
+    }
+    assert_bounded(memory_mib(&client.child, "VmHWM:"), CONNECTION_MIB);
+    let room = CONNECTION_MIB / RESOURCE_MIB;
+    assert_eq!((whole, refused), (room, UNREAD_RESOURCES - room));
+    // The client has read everything, so there is room again.
+    assert!(client.ask("resources/read", large_resource())["contents"].is_array());
+}
+
+#[test]
+fn memory_stays_bounded_while_clients_over_http_do_not_read_large_resources() {
+    let place = place();
+    configure(&place, &[("up", "offers", &[])], r#", "queues": {"default": {"maxConcurrency": 1}}"#);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let sessions = [(); 4].map(|()| server.session(&[]));
+    let own = |session: usize| [("Mcp-Session-Id", sessions[session].as_str())];
+    let read = |id: u64, params: &serde_json::Value| {
+        let session = usize::try_from(id % 4).unwrap();
+        server.open("/mcp", "POST", &own(session), &request(id, "resources/read", params).to_string())
+    };
+    let _blocking = read(0, &resource_uri("never"));
+    wait_for_occupied_queue(&place);
+    let streams: Vec<_> = (1..=UNREAD_RESOURCES).map(|id| read(id, &large_resource())).collect();
+    for stream in &streams {
+        // The head of a response shows that haft has read the request, before the first result can arrive.
+        stream.set_read_timeout(Some(READS_WITHIN)).unwrap();
+        assert_eq!(stream.peek(&mut [0]).unwrap(), 1);
+    }
+    let cancelled =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 0}});
+    assert_eq!(server.post(&own(0), &cancelled).status(), 202);
+    wait_for_reads(&place);
+    let replies = streams.into_iter().map(|mut stream| {
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        reply.contains("has not read the replies")
+    });
+    let refused = replies.filter(|is_refused| *is_refused).count();
+    assert_bounded(server.memory_mib("VmHWM:"), PRINCIPAL_MIB);
+    let room = PRINCIPAL_MIB / RESOURCE_MIB;
+    assert_eq!(u64::try_from(refused).unwrap(), UNREAD_RESOURCES - room);
+    assert_eq!(server.post(&own(0), &request(1, "ping", &json!({}))).message()["result"], json!({}));
 }
 
 #[test]

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use haft_testkit::{TestTree, eventually, libc, processes_with, send_signal, unique_marker};
 use serde_json::{Value, json};
 
+use super::hostile::memory_mib;
 use super::{configure, place};
 
 /// A gateway over HTTP, stopped when dropped.
 pub(super) struct GatewayServer {
-    /// `None` if another value stops the server.
+    /// The server process; `None` if another value owns the process and stops it.
     child: Option<Child>,
     address: String,
 }
@@ -33,7 +34,22 @@ impl GatewayServer {
         Self { child: Some(child), address: line.trim().trim_start_matches("http://").to_owned() }
     }
 
-    /// Uses a server that another value stops.
+    /// Returns a size from the status of the process, in MiB.
+    pub(super) fn memory_mib(&self, field: &str) -> u64 {
+        memory_mib(self.child.as_ref().unwrap(), field)
+    }
+
+    /// Stops the server, and returns its standard error output.
+    pub(super) fn stop(mut self) -> String {
+        let mut child = self.child.take().unwrap();
+        send_signal(child.id(), libc::SIGTERM);
+        let mut reported = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut reported).unwrap();
+        child.wait().unwrap();
+        reported
+    }
+
+    /// Returns a value for a running server whose process another value owns and stops.
     pub(super) fn listening_at(address: &str) -> Self {
         Self { child: None, address: address.to_owned() }
     }
@@ -207,7 +223,7 @@ fn stateless_call_must_repeat_its_arguments_in_the_headers_that_the_tool_asks_fo
     // The schema of a tool that the client cannot see stays hidden.
     let hidden = call("up__fail", &json!("hi"), &[]).message();
     assert!(!hidden.to_string().to_lowercase().contains("mcp-param"), "{hidden}");
-    // Without a stateless request there are no such headers.
+    // A request in a session needs no such headers.
     let session = server.session(&[]);
     let params = json!({"name": "up__echo", "arguments": {"text": "hi"}});
     let called = server.post(&[("Mcp-Session-Id", &session)], &request(2, "tools/call", &params)).message();
@@ -403,6 +419,69 @@ fn gateway_without_haft_serve_has_no_api_routes() {
     configure(&place, &[], "");
     let server = GatewayServer::start(&place, &["--no-auth"]);
     assert_eq!((server.get("/v1/models").status(), server.get("/healthz").status()), (404, 200));
+}
+
+/// The maximum number of lines that a stream may still send after the key was revoked. The gateway announces a changed
+/// list at most once per second.
+const LINES_MAX: usize = 60;
+
+#[test]
+fn stream_of_notifications_ends_after_its_key_was_revoked() {
+    let place = place();
+    // The server announces a changed list all the time.
+    configure(&place, &[("up", "restless", &[])], "");
+    let created = place.haft(&["keys", "create", "k", "--json"]).output().expect_code(0);
+    let created: Value = serde_json::from_str(&created.stdout).unwrap();
+    let key = format!("Bearer {}", created["key"].as_str().unwrap_or_else(|| panic!("{created}")));
+    let server = GatewayServer::start(&place, &[]);
+    let login = [("Authorization", key.as_str())];
+    let session = server.session(&login);
+    let own = [login[0], ("Mcp-Session-Id", session.as_str())];
+    server.post(&own, &request(2, "tools/list", &json!({})));
+    let mut of_session = server.listen(&own);
+    let mut params = json!({"notifications": {"toolsListChanged": true}});
+    params["_meta"] = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
+    let headers = [login[0], ("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "subscriptions/listen")];
+    let body = request(1, "subscriptions/listen", &params).to_string();
+    let mut of_request = BufReader::new(server.open("/mcp", "POST", &headers, &body)).lines();
+    for stream in [&mut of_session, &mut of_request] {
+        assert!(stream.any(|line| line.unwrap().contains("tools/list_changed")));
+    }
+    place.haft(&["keys", "revoke", created["id"].as_str().unwrap()]).output().expect_code(0);
+    for stream in [of_session, of_request] {
+        assert!(stream.take(LINES_MAX).count() < LINES_MAX, "the stream continues");
+    }
+}
+
+#[test]
+fn cancellation_of_an_unknown_request_over_http_changes_nothing() {
+    let place = place();
+    configure(&place, &[], "");
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let sessions = [server.session(&[]), server.session(&[])];
+    let own = |session: usize| [("Mcp-Session-Id", sessions[session].as_str())];
+    let fifo = place.path("ws/fifo");
+    let call = |id: u64, command: &str| {
+        request(id, "tools/call", &json!({"name": "bash", "arguments": {"command": command}}))
+    };
+    let mut running = server.open("/mcp", "POST", &own(0), &call(7, "mkfifo fifo && cat fifo").to_string());
+    eventually("the call runs", || fifo.exists());
+    let cancel = |id: Value| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
+    for id in [json!(8), json!("7"), json!(null), json!({})] {
+        assert_eq!(server.post(&own(0), &cancel(id)).status(), 202);
+    }
+    // Another session, and a client without a session, have no request with this id.
+    assert_eq!(server.post(&own(1), &cancel(json!(7))).status(), 202);
+    let stateless = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "notifications/cancelled")];
+    assert_eq!(server.post(&stateless, &cancel(json!(7))).status(), 202);
+    assert_eq!(server.post(&own(0), &call(9, "echo released > fifo")).message()["id"], 9);
+    let mut reply = String::new();
+    running.read_to_string(&mut reply).unwrap();
+    let reply = GatewayReply::of(reply).message();
+    assert_eq!(reply["result"]["content"][0]["text"].as_str().map(str::trim), Some("released"), "{reply}");
 }
 
 #[test]

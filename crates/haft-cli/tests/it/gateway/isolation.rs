@@ -1,13 +1,13 @@
 //! Tests that clients which share upstream servers do not get the results of each other.
 
-use haft_testkit::{TestTree, processes_with, unique_marker};
+use haft_testkit::{TestTree, eventually, processes_with, unique_marker};
 use serde_json::{Value, json};
 
 use super::http::{GatewayServer, request, stateless};
 use super::{configure, place};
 
 /// The limit above which haft stores an output.
-const SMALL_OUTPUTS: &str = r#", "toolResponseMaxBytes": 2000"#;
+const SMALL_OUTPUTS: &str = r#", "maxToolResponseBytes": 2000"#;
 
 const NOT_FOUND: i64 = -32002;
 
@@ -96,13 +96,13 @@ fn stored_outputs_of_clients_are_deleted_with_their_principal() {
         all.filter(|entry| entry.file_name().to_string_lossy().starts_with("session-")).count()
     };
     assert_eq!(outputs(), 1);
-    // A key without a subject belongs to the subject with the name of the key.
+    // The key `anna` names no subject, so it belongs to the subject with the name of the key.
     place.haft(&["store", "delete", "--principal", "acme/anna", "--yes"]).output().expect_code(0);
     assert_eq!(outputs(), 0);
 }
 
 #[test]
-fn without_keys_stateless_requests_read_stored_outputs_by_handle_but_list_none() {
+fn stateless_requests_read_but_cannot_list_stored_outputs_if_there_are_no_keys() {
     let place = place();
     configure(&place, &[], SMALL_OUTPUTS);
     let server = GatewayServer::start(&place, &["--no-auth"]);
@@ -218,4 +218,59 @@ fn cached_result_never_reaches_another_principal() {
     let server = GatewayServer::start(&place, &["--no-auth"]);
     let other = |text: &str| ask(&server, &[], text);
     assert_eq!([other("a"), other("b"), other("b")], ["call 1", "call 2", "call 2"]);
+}
+
+#[test]
+fn untrusted_text_restricts_only_the_session_that_read_it_even_after_a_reload() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], r#", "policy": {"afterUntrusted": "deny"}"#);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let sessions = [server.session(&[]), server.session(&[])];
+    let call = |session: usize, tool: &str| {
+        let params = json!({"name": tool, "arguments": {"text": "hi"}});
+        let own = [("Mcp-Session-Id", sessions[session].as_str())];
+        server.post(&own, &request(2, "tools/call", &params)).message()["result"].to_string()
+    };
+    assert!(call(0, "up__echo").contains("echo: hi"));
+    let refused = call(0, "up__echo");
+    assert!(refused.contains("has read untrusted text from `up__echo`"), "{refused}");
+    assert!(call(1, "up__echo").contains("echo: hi"), "the other session has read nothing");
+    configure(
+        &place,
+        &[("up", "good", &[]), ("new", "good", &[])],
+        r#", "policy": {"afterUntrusted": "deny"}"#,
+    );
+    server.reload();
+    eventually("the reload", || server_tools(&server, &sessions[0]).contains("new__echo"));
+    for session in [0, 1] {
+        let refused = call(session, "new__echo");
+        assert!(refused.contains("has read untrusted text from `up__echo`"), "{refused}");
+    }
+}
+
+fn server_tools(server: &GatewayServer, session: &str) -> String {
+    server.post(&[("Mcp-Session-Id", session)], &request(3, "tools/list", &json!({}))).message().to_string()
+}
+
+#[test]
+fn untrusted_text_restricts_all_stateless_requests_of_a_principal() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], r#", "policy": {"afterUntrusted": "deny"}"#);
+    let server = GatewayServer::start(&place, &["--no-auth"]);
+    let call = |capabilities: serde_json::Value| {
+        let mut call = request(1, "tools/call", &json!({"name": "up__echo", "arguments": {"text": "hi"}}));
+        call["params"]["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": capabilities,
+        });
+        let headers =
+            [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "tools/call"), ("Mcp-Name", "up__echo")];
+        server.post(&headers, &call).message()["result"].to_string()
+    };
+    assert!(call(json!({})).contains("echo: hi"));
+    // Other capabilities open other tools, but the principal is the same.
+    for capabilities in [json!({}), json!({"roots": {}})] {
+        let refused = call(capabilities);
+        assert!(refused.contains("has read untrusted text"), "{refused}");
+    }
 }

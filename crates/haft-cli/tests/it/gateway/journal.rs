@@ -1,6 +1,6 @@
 //! Tests of the journal that records the calls of clients.
 
-use haft_testkit::TestTree;
+use haft_testkit::{TestTree, eventually};
 use serde_json::{Value, json};
 
 use super::http::{GatewayServer, request};
@@ -45,6 +45,21 @@ fn journal_contains_each_call_that_reached_its_tool_and_its_outcome() {
     );
     assert_eq!(lines[0]["call"], lines[1]["call"]);
     assert_eq!(lines[2]["arguments"].as_str().unwrap().len(), 16 << 10, "long arguments are truncated");
+}
+
+#[test]
+fn cancelled_call_has_ended_in_the_journal() {
+    let place = place();
+    configure(&place, &[("up", "never-answers", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let id = client.begin("tools/call", json!({"name": "up__echo", "arguments": {}}));
+    eventually("the call has begun", || !lines(&place).is_empty());
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    eventually("the call has ended", || lines(&place).len() == 2);
+    let [begun, ended] = &lines(&place)[..] else { panic!("two lines") };
+    assert_eq!((&ended["type"], &ended["outcome"]), (&json!("ended"), &json!("cancelled")), "{ended}");
+    assert_eq!(ended["call"], begun["call"]);
 }
 
 #[test]

@@ -93,7 +93,7 @@ fn client_with_handshake_gets_the_url_and_repeats_its_call_after_the_login() {
     assert!(text(&client.call("far__haft_login", json!({}))).contains("finished"));
     let mode = place.path("home/data/tokens/far.json").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // The token that a client's user stored is the token of the local user.
+    // A client on the standard streams acts for the local user, so `haft call` uses the token from the client's login.
     let called = place.haft(&["call", "far__whoami", "{}"]).output().expect_code(0);
     assert!(called.stdout.contains("local"), "{called:?}");
 
@@ -152,7 +152,7 @@ fn prompts_completions_and_subscriptions_lead_to_the_login() {
             method == "resources/subscribe" || result.to_string().contains("other"),
             "{method}: {result}"
         );
-        // The end of a subscription needs no account.
+        // Ending a subscription needs no account at the server, so haft must not ask for a login.
         server.revoke("other");
         let ended = client.error("resources/unsubscribe", json!({"uri": "haft:far/who://am-i"}));
         assert_ne!(ended, URL_REQUIRED, "{method}");
@@ -235,7 +235,7 @@ fn stateless_client_gets_the_login_url_as_a_question_and_repeats_its_call() {
     assert!(text(&repeated["result"]).contains("finished"), "{repeated}");
     assert_eq!(text(&client.call("far__whoami", json!({}))), "local");
 
-    // A call that needs the login is itself carried out after the login.
+    // If a call led to the login, the repeated request makes this call after the login.
     server.revoke("local");
     let (url, state) = asked(&called(&mut client, "far__whoami"));
     browse("GET", &consent(&url, "other"), &[], "");
@@ -426,16 +426,16 @@ fn each_principal_logs_in_with_its_own_account_over_http() {
     assert_eq!(anna.call("far__whoami")["result"]["content"][0]["text"], "anna-account");
     assert!(anna.names().contains("far__of_anna"));
 
-    // The other principal has nothing of this account: no token, no connection and no tool list.
+    // `bert` uses nothing from the account of `anna`: no token, no connection and no tool list.
     assert!(!bert.names().contains("far__of_anna"), "{}", bert.names());
-    // This principal connects for the first time, when the tools of the first account are already stored.
+    // `carl` connects for the first time when haft has already stored the tool list of the account of `anna`.
     let carl = LoginClient::begin(&server, Some(&key(&place, "carl"))).names();
     assert!(!carl.contains("far__of_anna") && carl.contains("far__haft_login"), "{carl}");
     assert_eq!(log_in(&bert.login_page(), &bert_key, "bert-account").status(), 200);
     assert_eq!(bert.call("far__whoami")["result"]["content"][0]["text"], "bert-account");
     assert_eq!(anna.call("far__whoami")["result"]["content"][0]["text"], "anna-account");
 
-    // Each token is renewed for its principal.
+    // haft renews each expired token for the principal that it belongs to.
     upstream.expire();
     assert_eq!(bert.call("far__whoami")["result"]["content"][0]["text"], "bert-account");
     assert_eq!(anna.call("far__whoami")["result"]["content"][0]["text"], "anna-account");
@@ -481,6 +481,13 @@ fn only_the_principal_that_asked_can_complete_a_login_over_http() {
     let json = [("Content-Type", "application/json"), ("Origin", origin.as_str())];
     assert_eq!(browse("POST", &page, &json, "{}").status(), 415);
     assert_eq!(browse("GET", &format!("{origin}/mcp/login?id=0"), &[], "").status(), 404);
+
+    for _ in 0..9 {
+        submit(&page, "haft_wrong");
+    }
+    let limited = submit(&page, "haft_wrong");
+    let wait = limited.header_as_sent("retry-after").parse::<u32>();
+    assert!(limited.status() == 429 && wait.is_ok_and(|wait| (1..=61).contains(&wait)), "{limited:?}");
 
     // The attacker identifies itself and sends the link of the authorization server to another person.
     let (link, cookie) = link_and_cookie(&submit(&page, &anna_key));

@@ -193,7 +193,7 @@ fn sampling_and_roots_requests_reach_clients_of_every_revision_and_transport() {
             let case = format!("{transport} {era:?} client, {mode} {method}: {asked} {answered}");
             assert_eq!(asked["maxTokens"] == 50, method == "sampling/createMessage", "{case}");
             let told: Value = serde_json::from_str(text(&answered)).unwrap();
-            // A stateless server gets the answer under the name of its request.
+            // A stateless server gives each of its requests a name, and gets an object with the answer under this name.
             let told =
                 if mode == "modern" { told.as_object().unwrap().values().next().unwrap() } else { &told };
             assert_eq!(told, answer, "{case}");
@@ -220,7 +220,8 @@ fn question_of_a_call_is_never_in_the_reply_of_another_call_of_the_same_client()
     let two = json!({"name": "up__slow", "arguments": {}});
     let (question, one_again) = again(&one, &client.ask("tools/call", one.clone()));
     assert_eq!(question, "up: First?");
-    // The second call is newer when the first one asks again.
+    // Begin the second call before the first call asks its second question: this question must not go to the newer
+    // call.
     let (question, two_again) = again(&two, &client.ask("tools/call", two.clone()));
     assert_eq!(question, "up: Which colour?");
     let id = client.begin("tools/call", one_again);
@@ -280,7 +281,7 @@ fn question_about_a_url_is_translated_between_protocol_revisions() {
 }
 
 #[test]
-fn required_url_is_an_error_with_a_handshake_and_a_question_without() {
+fn required_url_is_an_error_for_clients_with_a_handshake_and_a_question_for_others() {
     let tool = |name: &str| json!({"name": name, "arguments": {}});
     let prompt = json!({"name": "up__greet", "arguments": {"who": "consent"}});
     for (mode, method, params) in
@@ -299,7 +300,8 @@ fn required_url_is_an_error_with_a_handshake_and_a_question_without() {
         client.ask(method, params.clone());
         client.end();
 
-        // haft repeats the request when the server reports the end.
+        // When the user has accepted, haft repeats the upstream request once the server reports that the URL was
+        // completed.
         let mut client = McpClient::stateless(&place, &[], abilities);
         let asked = client.ask(method, params.clone());
         let (key, question) = asked["inputRequests"].as_object().unwrap().iter().next().unwrap();
@@ -396,6 +398,35 @@ fn no_error_or_warning_shows_the_address_of_a_server_or_of_its_redirect() {
 }
 
 #[test]
+fn no_error_of_an_http_api_shows_its_host() {
+    let place = place();
+    let tool = |url: &str| json!({"description": "Asks.", "method": "GET", "url": url});
+    let mut posts = tool("http://127.0.0.1:9/canary");
+    posts["method"] = "POST".into();
+    let tools = json!({
+        "closed": tool("http://127.0.0.1:9/canary"),
+        "posts": posts,
+        "unknown": tool("https://canary.invalid/x"),
+    });
+    place.file("home/haft.json", &json!({"restTools": tools}).to_string());
+    let clients =
+        [McpClient::handshake(&place, &[], json!({})), McpClient::stateless(&place, &[], json!({}))];
+    for mut client in clients {
+        client.names();
+        for tool in ["closed", "posts", "unknown"] {
+            let called = client.call(tool, json!({}));
+            assert_eq!(called["isError"], true, "{called}");
+            assert!(text(&called).contains("the HTTP API cannot be reached"), "{tool}: {called}");
+            let called = called.to_string();
+            assert!(!called.contains("canary") && !called.contains("127.0.0.1"), "{tool}: {called}");
+        }
+    }
+    // Unlike a client, the operator sees the host in the error.
+    let called = place.haft(&["call", "closed", "{}"]).output();
+    assert!(called.stderr.contains("127.0.0.1 cannot be reached"), "{}", called.stderr);
+}
+
+#[test]
 fn request_state_of_a_principal_is_invalid_for_another_principal() {
     let place = place();
     configure(&place, &[("up", "modern", &[])], "");
@@ -429,7 +460,8 @@ fn request_state_of_one_method_is_refused_by_other_methods() {
     );
     let server = GatewayServer::start(&place, &["--no-auth"]);
     let call = json!({"name": "bash", "arguments": {"command": "echo done"}});
-    // A prompt without arguments asks for a colour.
+    // Both requests lead to a question: a rule asks about `bash`, and the prompt asks for a colour if it gets no
+    // arguments.
     for (method, params, answered) in [
         ("tools/call", call, json!({"action": "accept", "content": {"decision": "allow once"}})),
         ("prompts/get", json!({"name": "up__greet"}), answer("red")),
@@ -440,7 +472,7 @@ fn request_state_of_one_method_is_refused_by_other_methods() {
         again["requestState"] = asked["requestState"].clone();
         again["inputResponses"] = json!({});
         again["inputResponses"][&key] = answered;
-        // The first of these requests has the same parameters.
+        // Send the request state with two other methods: one with the same parameters, and `resources/read`.
         let same = if method == "tools/call" { "prompts/get" } else { "tools/call" };
         let mut read = again.clone();
         read.as_object_mut().unwrap().remove("name");

@@ -250,7 +250,7 @@ fn operator_is_asked_about_one_client_at_a_time() {
 }
 
 #[test]
-fn approval_inside_an_agent_or_a_task_reaches_the_operator() {
+fn approval_request_of_an_agent_or_a_task_reaches_the_operator() {
     let steps = [bash("echo inside > made.txt"), ScriptStep::text("Made.")];
     let (place, _model) = with_agent([&steps[..], &steps[..]].concat(), ASK);
     let mut terminal = GatewayTerminal::start(&place, &["--no-auth"]);
@@ -298,7 +298,7 @@ fn server_in_the_background_of_a_terminal_denies_the_call() {
 }
 
 #[test]
-fn without_a_terminal_the_call_is_denied_with_a_hint() {
+fn call_that_needs_approval_is_denied_with_a_hint_if_there_is_no_terminal() {
     let place = place();
     configure(&place, &[], ASK);
     let server = GatewayServer::start(&place, &["--no-auth"]);

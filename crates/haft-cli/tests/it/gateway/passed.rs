@@ -1,6 +1,6 @@
 //! Tests of resources and prompts of upstream servers, and of result fields that haft does not define.
 
-use haft_testkit::TestTree;
+use haft_testkit::{TestTree, eventually};
 use serde_json::{Value, json};
 
 use super::http::{GatewayServer, initialize, request};
@@ -138,7 +138,7 @@ fn result_with_a_small_blob_is_passed_unchanged() {
 #[test]
 fn links_of_a_shortened_result_stay_links_that_can_be_read() {
     for policy in ["", r#", "tools": {"up__echo": {"output": "truncate"}}"#] {
-        let place = offering(&["up"], &format!(r#", "toolResponseMaxBytes": 2000{policy}"#));
+        let place = offering(&["up"], &format!(r#", "maxToolResponseBytes": 2000{policy}"#));
         for mut client in clients(&place, &json!({})) {
             let called = client.call("up__echo", json!({"text": "long"}));
             let content = called["content"].as_array().unwrap();
@@ -235,7 +235,8 @@ fn client_gets_resource_updates_of_a_server_without_sessions() {
     };
     assert_eq!(client.ask("resources/subscribe", json!({"uri": "haft:up/note://1"})), json!({}));
     assert_eq!(updated(&mut client), "haft:up/note://1");
-    // The server reports each change once on every new stream. The next stream has both resources.
+    // The server reports one change of each watched resource on every new stream. The second subscription opens a
+    // stream for both resources.
     assert_eq!(client.ask("resources/subscribe", json!({"uri": "haft:up/note://2"})), json!({}));
     assert_eq!([updated(&mut client), updated(&mut client)], ["haft:up/note://1", "haft:up/note://2"]);
     // Another subscription to the same resource needs no new stream.
@@ -259,7 +260,8 @@ fn server_that_starts_again_reports_changes_of_watched_resources() {
         let failed = client.call("up__echo", json!({"text": "exit"}));
         assert_eq!(failed["isError"], true, "{failed}");
         client.call("up__echo", json!({}));
-        // haft reports one change, because it may have missed one. The server reports one for each subscription.
+        // The client gets two notifications: one from haft, which may have missed a change, and one from the server,
+        // which reports a change for each new subscription.
         for _ in 0..2 {
             let updated = client.wait_for("notifications/resources/updated");
             assert_eq!(updated["params"]["uri"], "haft:up/note://1", "{mode}");
@@ -325,6 +327,31 @@ fn server_without_sessions_sends_log_messages_at_the_level_that_the_client_has_s
     assert_eq!(client.wait_for("notifications/message")["params"]["level"], "notice");
 }
 
+/// The server logs only after a client has set a level, and forgets the level when it ends. Therefore, haft must send
+/// the level again after a restart.
+#[test]
+fn restarted_server_with_a_handshake_gets_the_log_level_of_the_client_again() {
+    let place = place();
+    configure(&place, &[("up", "quiet", &[])], "");
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.call("up__echo", json!({}));
+    assert!(client.others.iter().all(|message| message["method"] != "notifications/message"));
+    let logs_at = |client: &mut McpClient, level: &str| {
+        eventually("the server logs", || {
+            client.others.clear();
+            client.call("up__echo", json!({}));
+            client.others.iter().any(|message| message["params"]["data"] == format!("at {level}"))
+        });
+    };
+    assert_eq!(client.ask("logging/setLevel", json!({"level": "notice"})), json!({}));
+    logs_at(&mut client, "notice");
+    assert_eq!(client.ask("logging/setLevel", json!({"level": "debug"})), json!({}));
+    logs_at(&mut client, "debug");
+    let failed = client.call("up__echo", json!({"text": "exit"}));
+    assert_eq!(failed["isError"], true, "{failed}");
+    logs_at(&mut client, "debug");
+}
+
 #[test]
 fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
     let place = offering(&["up"], "");
@@ -360,11 +387,15 @@ fn prompt_elicitation_reaches_clients_with_and_without_handshake() {
 #[test]
 fn stored_output_is_a_resource_of_its_client() {
     let place = place();
-    configure(&place, &[], r#", "toolResponseMaxBytes": 2000"#);
+    configure(&place, &[], r#", "maxToolResponseBytes": 2000"#);
     let mut client = McpClient::handshake(&place, &[], json!({}));
     assert_eq!(client.ask("resources/list", json!({}))["resources"], json!([]));
-    client.call("bash", json!({"command": "seq 1 10000"}));
+    let called = client.call("bash", json!({"command": "seq 1 10000"}));
+    client.wait_for("notifications/resources/list_changed");
     let listed = client.ask("resources/list", json!({}))["resources"][0].take();
+    let links = called["content"].as_array().unwrap().iter().filter(|block| block["type"] == "resource_link");
+    let links: Vec<&Value> = links.map(|link| &link["uri"]).collect();
+    assert_eq!(links, [&listed["uri"]], "{called}");
     let read = client.ask("resources/read", json!({"uri": listed["uri"]}));
     assert!(read["contents"][0]["text"].as_str().unwrap().ends_with("9999\n10000\n"), "{read:.200}");
     client.end();
@@ -424,7 +455,7 @@ fn sampling_request_with_tools_reaches_only_a_client_that_supports_tools() {
 }
 
 #[test]
-fn only_client_of_a_gateway_names_its_roots_outside_of_calls() {
+fn gateway_with_a_single_client_passes_its_roots_to_servers_outside_of_calls() {
     let place = place();
     configure(&place, &[("up", "watches-roots", &[])], "");
     let mut client = McpClient::handshake(&place, &[], json!({"roots": {"listChanged": true}}));
@@ -433,7 +464,7 @@ fn only_client_of_a_gateway_names_its_roots_outside_of_calls() {
         let request = client.wait_for("roots/list");
         client.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": roots(name)}));
     };
-    // The server asks when it has started, and after each change.
+    // The server asks for the roots when it has started, and after each change of the roots.
     answer(&mut client, "one");
     client.names();
     client.send(&json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}));
@@ -467,7 +498,7 @@ fn reads_of_resources_and_prompts_are_accounted() {
     client.ask("prompts/get", json!({"name": "notes__greet", "arguments": {"who": "Ada"}}));
     client.end();
     let stats = place.haft(&["stats", "--json"]).output().expect_code(0);
-    for name in ["resources/read", "prompts/get"] {
+    for name in ["notes__resources_read", "notes__prompts_get"] {
         assert!(stats.stdout.contains(name), "{name}: {}", stats.stdout);
     }
 }
@@ -497,4 +528,204 @@ fn error_about_an_unreachable_server_does_not_show_its_address() {
     let error = client.reply(id)["error"].to_string();
     assert!(error.contains("is not available"), "{error}");
     assert!(!error.contains("canary") && !error.contains("127.0.0.1"), "{error}");
+}
+
+/// Returns the text of the error reply to a request.
+fn refusal(client: &mut McpClient, method: &str, params: Value) -> String {
+    let id = client.begin(method, params);
+    let reply = client.reply(id);
+    reply["error"]["message"].as_str().unwrap_or_else(|| panic!("{reply}")).to_owned()
+}
+
+#[test]
+fn rules_decide_about_resources_prompts_and_completions_of_a_server() {
+    for naming in ["double", "bare"] {
+        let denied = |method: &str| json!({"tool": format!("up__{method}"), "decision": "deny"});
+        let uri = if naming == "bare" { "note://1" } else { "haft:up/note://1" };
+        let name = if naming == "bare" { "greet" } else { "up__greet" };
+        let reference = json!({"type": "ref/prompt", "name": name});
+        let requests = [
+            ("resources/read", "resources_read", json!({"uri": uri})),
+            ("prompts/get", "prompts_get", json!({"name": name, "arguments": {"who": "Ada"}})),
+            (
+                "completion/complete",
+                "completion_complete",
+                json!({"ref": reference, "argument": {"name": "who", "value": "A"}}),
+            ),
+        ];
+        for (method, denied_name, params) in &requests {
+            let rules = json!([denied(denied_name)]);
+            let keys = format!(r#", "naming": "{naming}", "policy": {{"rules": {rules}}}"#);
+            let place = offering(&["up"], &keys);
+            for mut client in clients(&place, &json!({})) {
+                let text = refusal(&mut client, method, params.clone());
+                assert!(text.contains(&format!("`up__{denied_name}` is denied")), "{naming}: {text}");
+                for (other, _, params) in requests.iter().filter(|(other, ..)| other != method) {
+                    client.ask(other, params.clone());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn read_of_a_resource_that_needs_approval_asks_the_user_of_the_client() {
+    let place =
+        offering(&["up"], r#", "policy": {"rules": [{"tool": "up__resources_read", "decision": "ask"}]}"#);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let read = json!({"uri": "haft:up/note://1"});
+    for (decision, is_read) in [("allow once", true), ("deny", false)] {
+        let id = client.begin("resources/read", read.clone());
+        let question = client.wait_for("elicitation/create");
+        let asked = question["params"]["message"].as_str().unwrap();
+        assert!(asked.contains("up__resources_read") && asked.contains("note://1"), "{asked}");
+        let answer = json!({"action": "accept", "content": {"decision": decision}});
+        client.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": answer}));
+        let reply = client.reply(id);
+        assert_eq!(reply["result"]["contents"][0]["text"] == "read note://1", is_read, "{reply}");
+    }
+    client.end();
+    let mut client = McpClient::stateless(&place, &[], json!({}));
+    let refused = refusal(&mut client, "resources/read", read);
+    assert!(refused.contains("needs approval"), "{refused}");
+}
+
+#[test]
+fn content_of_a_server_is_untrusted_text() {
+    for (method, params, source) in [
+        ("resources/read", json!({"uri": "haft:up/note://1"}), "up__resources_read"),
+        ("prompts/get", json!({"name": "up__greet", "arguments": {"who": "Ada"}}), "up__prompts_get"),
+    ] {
+        let place = offering(&["up"], r#", "policy": {"afterUntrusted": "deny"}"#);
+        let mut client = McpClient::handshake(&place, &[], json!({}));
+        client.ask(method, params);
+        let refused = client.call("bash", json!({"command": "echo hi"}));
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert!(text(&refused).contains(&format!("untrusted text from `{source}`")), "{refused}");
+    }
+}
+
+#[test]
+fn reads_wait_in_the_queue_of_their_server_and_are_in_the_journal() {
+    let place = offering(&["up"], r#", "queues": {"default": {"maxConcurrency": 1, "maxWaiting": 0}}"#);
+    let mut client = McpClient::handshake(&place, &[], json!({}));
+    client.names();
+    let read = json!({"uri": "haft:up/note://1"});
+    let id = client.begin("resources/read", json!({"uri": "haft:up/note://never"}));
+    let begun = || std::fs::read_to_string(place.path("home/data/gateway-calls.jsonl")).unwrap_or_default();
+    eventually("the first read is in progress", || begun().contains("note://never"));
+    let refused = refusal(&mut client, "resources/read", read.clone());
+    assert!(refused.contains("queue"), "{refused}");
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}}));
+    client.ask("ping", json!({}));
+    assert_eq!(client.ask("resources/read", read)["contents"][0]["text"], "read note://1");
+    assert!(client.others.iter().all(|message| message["id"] != id), "a cancelled read gets no reply");
+    let journal = begun();
+    assert_eq!(journal.matches(r#""tool":"up__resources_read""#).count(), 2, "{journal}");
+}
+
+#[test]
+fn resource_that_is_too_large_is_refused() {
+    let place = offering(&["up"], "");
+    for mut client in clients(&place, &json!({})) {
+        let read = client.ask("resources/read", json!({"uri": "haft:up/note://huge/15"}));
+        assert_eq!(read["contents"][0]["text"].as_str().unwrap().len(), 15 << 20);
+        let refused = refusal(&mut client, "resources/read", json!({"uri": "haft:up/note://huge/17"}));
+        assert!(refused.contains("the limit is 16777216 bytes"), "{refused}");
+        assert!(client.ask("resources/read", json!({"uri": "haft:up/note://1"}))["contents"].is_array());
+    }
+}
+
+#[test]
+fn completion_of_a_template_names_the_uri_that_its_server_uses() {
+    let place = offering(&["one", "two"], "");
+    for mut client in clients(&place, &json!({})) {
+        let reference = json!({"type": "ref/resource", "uri": "haft:two/note://{number}"});
+        let asked = json!({"ref": reference, "argument": {"name": "number", "value": "1"}});
+        let completed = client.ask("completion/complete", asked);
+        let sent: Value =
+            serde_json::from_str(completed["completion"]["values"][0].as_str().unwrap()).unwrap();
+        assert_eq!(sent, json!({"type": "ref/resource", "uri": "note://{number}"}));
+        let unknown = json!({"type": "ref/resource", "uri": "haft:none/note://{number}"});
+        let asked = json!({"ref": unknown, "argument": {"name": "number", "value": "1"}});
+        assert_eq!(
+            client.error("completion/complete", asked),
+            if client.meta.is_some() { -32602 } else { -32002 }
+        );
+    }
+}
+
+#[test]
+fn images_and_audio_of_a_result_are_passed_unchanged() {
+    let place = offering(&["up"], "");
+    for mut client in clients(&place, &json!({})) {
+        let called = client.call("up__echo", json!({"text": "media"}));
+        let image = json!({"type": "image", "data": "AAAA", "mimeType": "image/png",
+            "annotations": {"audience": ["user"]}, "vendor": 9});
+        let audio = json!({"type": "audio", "data": "BBBB", "mimeType": "audio/wav", "vendor": 10});
+        assert_eq!(called["content"], json!([image, audio]), "{called}");
+    }
+}
+
+/// Reading a resource or a prompt changes nothing, whatever the server is. A read-only gateway still offers them only
+/// if at least one tool of the server is read-only.
+#[test]
+fn read_only_gateway_offers_content_only_of_servers_with_a_read_only_tool() {
+    let place = place();
+    let server = |effects: &str| format!("{{{}{effects}}}", place.misbehaving_server("offers", &[]));
+    let reading = server(r#", "effects": {"echo": "read-only"}"#);
+    place.file(
+        "home/haft.json",
+        &format!(r#"{{"mcpServers": {{"reads": {reading}, "other": {}}}}}"#, server("")),
+    );
+    let mut client = McpClient::handshake(&place, &["--read-only"], json!({}));
+    let listed = client.ask("resources/list", json!({})).to_string();
+    assert!(listed.contains("haft:reads/note://1") && !listed.contains("haft:other/"), "{listed}");
+    let prompts = client.ask("prompts/list", json!({})).to_string();
+    assert!(prompts.contains("reads__greet") && !prompts.contains("other__greet"), "{prompts}");
+    let read = client.ask("resources/read", json!({"uri": "haft:reads/note://1"}));
+    assert_eq!(read["contents"][0]["text"], "read note://1");
+    assert_eq!(client.error("resources/read", json!({"uri": "haft:other/note://1"})), -32002);
+    assert_eq!(client.error("prompts/get", json!({"name": "other__greet"})), -32602);
+}
+
+#[test]
+fn client_of_an_older_revision_gets_only_content_that_this_revision_knows() {
+    let place = offering(&["up"], "");
+    for (revision, media, links) in [
+        ("2025-11-25", ["image", "audio"], ["resource_link", "resource"]),
+        ("2025-06-18", ["image", "audio"], ["resource_link", "resource"]),
+        ("2025-03-26", ["image", "audio"], ["text", "resource"]),
+        ("2024-11-05", ["image", "resource"], ["text", "resource"]),
+    ] {
+        let mut client = McpClient::start(&place, &[]);
+        let greeted = client
+            .ask("initialize", json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": {}}));
+        assert_eq!(greeted["protocolVersion"], revision);
+        for (text, expected) in [("media", media), ("", links)] {
+            let called = client.call("up__echo", json!({"text": text}));
+            let kinds =
+                called["content"].as_array().unwrap().iter().map(|block| block["type"].as_str().unwrap());
+            assert_eq!(kinds.collect::<Vec<_>>(), expected, "{revision}: {called}");
+            assert!(text == "media" || called.to_string().contains("haft:up/note://1"), "{called}");
+        }
+    }
+}
+
+#[test]
+fn server_learns_that_defaults_of_forms_are_applied_only_if_the_client_applies_them() {
+    let place = place();
+    configure(&place, &[("up", "asks-model", &[])], "");
+    for (offered, expected) in [
+        (json!({}), json!({"form": {}})),
+        (json!({"form": {}, "url": {}}), json!({"form": {}, "url": {}})),
+        (json!({"form": {"applyDefaults": true}}), json!({"form": {"applyDefaults": true}})),
+        (json!({"url": {}}), json!({"url": {}})),
+    ] {
+        let mut client = McpClient::handshake(&place, &[], json!({"elicitation": offered}));
+        let declared = client.call("up__echo", json!({"what": "capabilities"}));
+        let declared: Value = serde_json::from_str(text(&declared)).unwrap();
+        assert_eq!(declared["elicitation"], expected, "{offered}");
+        client.end();
+    }
 }

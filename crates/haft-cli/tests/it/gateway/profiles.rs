@@ -154,7 +154,7 @@ fn path_selects_a_profile_over_http() {
 }
 
 #[test]
-fn option_leaves_no_other_profile_over_http() {
+fn client_over_http_cannot_see_more_tools_than_an_option_selects() {
     let place = configured();
     let server = GatewayServer::start(&place, &["--no-auth", "--profile", "docs"]);
     assert_eq!(names(&list_stateless(&server, "/mcp", "named")), ["docs__echo", "docs__fail", "docs__slow"]);
@@ -183,7 +183,7 @@ fn reload_replaces_and_removes_profiles() {
 }
 
 #[test]
-fn key_is_required_before_a_profile_is_named() {
+fn request_without_a_key_is_refused_whether_or_not_the_profile_exists() {
     let place = configured();
     let server = GatewayServer::of(place.haft(&["serve", "--address", "127.0.0.1:0"]).start());
     for path in ["/mcp/docs", "/mcp/none"] {

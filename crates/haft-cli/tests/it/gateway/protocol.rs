@@ -12,6 +12,7 @@ use std::time::Duration;
 use haft_testkit::{processes_with, unique_marker};
 use serde_json::{Value, json};
 
+use super::http::{GatewayServer, request};
 use super::{McpClient, configure, place, text};
 
 #[test]
@@ -201,15 +202,16 @@ fn progress_of_a_tool_reaches_the_client_and_only_grows() {
     let place = place();
     configure(&place, &[("up", "good", &[])], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
+    // While a server starts, haft itself reports progress, which has no total.
+    client.names();
     let params = json!({"name": "up__slow", "arguments": {}, "_meta": {"progressToken": "p"}});
     let id = client.begin("tools/call", params);
     client.reply(id);
-    let steps: Vec<f64> = client
-        .others
-        .iter()
-        .filter(|message| message["method"] == "notifications/progress")
-        .map(|message| message["params"]["progress"].as_f64().unwrap())
-        .collect();
+    let is_progress = |message: &&Value| message["method"] == "notifications/progress";
+    let told: Vec<&Value> = client.others.iter().filter(is_progress).collect();
+    assert!(told.iter().all(|message| message["params"]["total"].as_f64() == Some(3.0)), "{told:?}");
+    let steps: Vec<f64> =
+        told.iter().map(|message| message["params"]["progress"].as_f64().unwrap()).collect();
     // The progress of the last step may arrive together with the result, which ends the notifications.
     assert!(steps.len() >= 2 && steps.is_sorted_by(|one, two| one < two), "{steps:?}");
     assert!((steps[0] - 1.0).abs() < 0.01, "{steps:?}");
@@ -218,7 +220,7 @@ fn progress_of_a_tool_reaches_the_client_and_only_grows() {
 #[test]
 fn large_output_is_stored_and_read_with_tool_output() {
     let place = place();
-    configure(&place, &[], r#", "toolResponseMaxBytes": 2000"#);
+    configure(&place, &[], r#", "maxToolResponseBytes": 2000"#);
     let mut client = McpClient::handshake(&place, &[], json!({}));
     assert!(client.names().contains(&"tool_output".into()));
     let stored = client.call("bash", json!({"command": "seq 1 100000"}));
@@ -287,4 +289,50 @@ fn every_kind_of_standard_stream_carries_messages() {
     }
     ours.shutdown(Shutdown::Write).unwrap();
     assert!(over_socket.wait().unwrap().success(), "the end of the input ends the server");
+}
+
+#[test]
+fn client_of_the_revision_with_batches_may_send_several_messages_at_once() {
+    let place = place();
+    configure(&place, &[("up", "good", &[])], "");
+    let batch = json!([
+        {"jsonrpc": "2.0", "id": 11, "method": "ping"},
+        {"jsonrpc": "2.0", "method": "notifications/initialized"},
+        {"jsonrpc": "2.0", "id": 12, "method": "tools/call", "params": {"name": "up__echo", "arguments": {"text": "hi"}}},
+    ]);
+    for (revision, is_supported) in
+        [("2024-11-05", false), ("2025-03-26", true), ("2025-06-18", false), ("2025-11-25", false)]
+    {
+        let greeting = json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": {}});
+        let mut client = McpClient::start(&place, &[]);
+        client.ask("initialize", greeting.clone());
+        client.names();
+        client.send(&batch);
+        if is_supported {
+            assert_eq!(client.reply(11)["result"], json!({}));
+            assert_eq!(text(&client.reply(12)["result"]), "echo: hi");
+        } else {
+            let refused = client.receive();
+            assert_eq!(
+                (&refused["id"], &refused["error"]["code"]),
+                (&Value::Null, &json!(-32600)),
+                "{refused}"
+            );
+        }
+        client.send(&json!([]));
+        assert_eq!(client.receive()["error"]["code"], -32600);
+        client.end();
+        let server = GatewayServer::start(&place, &["--no-auth"]);
+        let session = server.post(&[], &request(1, "initialize", &greeting)).header("mcp-session-id");
+        let own = [("Mcp-Session-Id", session.as_str())];
+        let sent = server.send("POST", &own, &batch.to_string());
+        if is_supported {
+            let body = sent.body();
+            assert!(body.contains(r#""id":11,"result":{}"#) && body.contains("echo: hi"), "{body}");
+            let none = json!([{"jsonrpc": "2.0", "method": "notifications/initialized"}]);
+            assert_eq!(server.post(&own, &none).status(), 202);
+        } else {
+            assert_eq!(sent.status(), 400, "{revision}");
+        }
+    }
 }

@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 
+use super::hostile::reported_until_the_end;
 use super::{McpClient, configure, place, text};
+use crate::lock::{serve as serve_tools, tool, tree};
 
 const SEARCH: &[&str] = &["--expose", "search"];
 
@@ -88,6 +90,7 @@ fn invalid_meta_tool_call_states_the_problem() {
     check("tool_call", json!({"name": "read", "arguments": 7}), "`arguments` must be");
     check("tool_describe", json!({"names": "read"}), "must be an array");
     check("tool_describe", json!({"names": ["no_such_tool"]}), "there is no tool");
+    check("tool_describe", json!({"names": vec!["read"; 21]}), "has 21 names; request at most 20");
     check("tool_search", json!({"query": 7}), "Error");
     let nested = json!({"name": "tool_call", "arguments": {"name": "current_date", "arguments": {}}});
     let date = client.call("tool_call", nested);
@@ -103,4 +106,22 @@ fn invalid_meta_tool_call_states_the_problem() {
         client.error("tools/call", json!({"name": "tool_search", "arguments": {"query": "x"}})),
         -32_602
     );
+}
+
+#[test]
+fn operator_learns_of_a_tool_that_has_the_name_of_a_search_tool() {
+    let tree = tree();
+    serve_tools(&tree, &[tool("tool_call", "Calls."), tool("add", "Adds.")]);
+    let config: Value = serde_json::from_str(&tree.text("home/haft.json")).unwrap();
+    for (naming, expected) in [("bare", 1), ("double", 0)] {
+        let mut config = config.clone();
+        config["naming"] = naming.into();
+        tree.file("home/haft.json", &config.to_string());
+        let mut client = McpClient::handshake(&tree, SEARCH, json!({}));
+        assert_eq!(client.names().iter().filter(|name| *name == "tool_call").count(), 1);
+        client.names();
+        let reported = reported_until_the_end(client);
+        let warning = "clients cannot call the tool `tool_call`";
+        assert_eq!(reported.matches(warning).count(), expected, "{naming}: {reported}");
+    }
 }

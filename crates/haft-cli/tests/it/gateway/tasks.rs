@@ -82,13 +82,53 @@ fn agent_call_becomes_a_task_on_request_in_the_revision_with_a_handshake() {
 }
 
 #[test]
+fn task_reports_its_progress_until_it_ends() {
+    let (place, _server) = with_agent(makes_a_file(), ASKING);
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let mut call = call_as_task(60_000);
+    call["_meta"] = json!({"progressToken": "call"});
+    let task = client.ask("tools/call", call)["task"].clone();
+    let named = json!({"taskId": task["taskId"]});
+    eventually("the agent asks", || client.ask("tasks/get", named.clone())["status"] == "input_required");
+    let state = client.ask("tasks/get", named.clone());
+    assert!(state["statusMessage"].as_str().is_some_and(|message| !message.is_empty()), "{state}");
+    client.others.clear();
+    let mut waiting = named.clone();
+    waiting["_meta"] = json!({"progressToken": "result"});
+    let waits = client.begin("tasks/result", waiting);
+    let question = client.wait_for("elicitation/create");
+    client.send(&allowing(&question));
+    assert_eq!(text(&client.reply(waits)["result"]), "Made.");
+    // The second request to the model follows the answer.
+    for token in ["call", "result"] {
+        let texts = client.others.iter().filter(|message| message["params"]["progressToken"] == token);
+        let texts: Vec<String> = texts.map(|message| message["params"]["message"].to_string()).collect();
+        assert!(texts.iter().any(|text| text.contains("asking the model")), "{token}: {texts:?}");
+    }
+    assert_eq!(client.ask("tasks/get", named)["statusMessage"], Value::Null);
+}
+
+#[test]
+fn task_is_found_by_requests_with_other_capabilities() {
+    let (place, _server) = with_agent(makes_a_file(), ASKING);
+    let mut client = McpClient::stateless(&place, &[], with_tasks());
+    let id = ask_agent(&mut client);
+    let waits = until(&mut client, &id, "input_required");
+    assert!(waits["statusMessage"].as_str().is_some_and(|message| !message.is_empty()), "{waits}");
+    let tasks_only = json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    client.meta.as_mut().unwrap()["io.modelcontextprotocol/clientCapabilities"] = tasks_only;
+    let found = client.ask("tasks/get", json!({"taskId": id}));
+    assert_eq!(found["status"], "input_required", "{found}");
+}
+
+#[test]
 fn cancelled_task_with_handshake_stops_with_all_its_processes() {
     let marker = unique_marker();
     let (place, _server) = with_agent([bash(&format!("sleep 3600 # {marker}"))], "");
     let mut client = McpClient::handshake(&place, &[], json!({}));
     let call = json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {}});
     let task = client.ask("tools/call", call)["task"].clone();
-    assert_eq!(task["ttl"], 3_600_000, "the lifetime has a maximum");
+    assert_eq!(task["ttl"], 90_000_000, "the work may take a day, and the result is kept for another hour");
     eventually("the agent runs its command", || !processes_with(&marker).is_empty());
     let named = json!({"taskId": task["taskId"]});
     assert_eq!(client.ask("tasks/cancel", named.clone())["status"], "cancelled");
@@ -120,7 +160,7 @@ fn call_as_task(ttl: u64) -> Value {
     json!({"name": "agent__helper", "arguments": {"request": "go"}, "task": {"ttl": ttl}})
 }
 
-fn allowing(question: &Value) -> Value {
+pub(super) fn allowing(question: &Value) -> Value {
     let answer = json!({"action": "accept", "content": {"decision": "allow once"}});
     json!({"jsonrpc": "2.0", "id": question["id"], "result": answer})
 }
@@ -147,21 +187,21 @@ fn question_is_asked_again_after_the_waiting_request_was_cancelled() {
 }
 
 /// A client that can answer questions over HTTP.
-struct HttpClient<'a> {
+pub(super) struct HttpClient<'a> {
     server: &'a GatewayServer,
     key: String,
     session: String,
 }
 
 impl<'a> HttpClient<'a> {
-    fn connect(server: &'a GatewayServer, key: &str) -> Self {
+    pub(super) fn connect(server: &'a GatewayServer, key: &str) -> Self {
         let mut greeting = initialize();
         greeting["params"]["capabilities"] = json!({"elicitation": {}});
         let greeted = server.post(&[("Authorization", key)], &greeting);
         Self { server, key: key.to_owned(), session: greeted.header("mcp-session-id") }
     }
 
-    fn headers(&self) -> [(&str, &str); 2] {
+    pub(super) fn headers(&self) -> [(&str, &str); 2] {
         [("Authorization", &self.key), ("Mcp-Session-Id", &self.session)]
     }
 
@@ -170,7 +210,7 @@ impl<'a> HttpClient<'a> {
     }
 
     /// Sends a request, and returns the first message on its stream that contains the text.
-    fn until(&self, body: &Value, text: &str) -> (Value, BufReader<TcpStream>) {
+    pub(super) fn until(&self, body: &Value, text: &str) -> (Value, BufReader<TcpStream>) {
         let stream = self.server.open("/mcp", "POST", &self.headers(), &body.to_string());
         let mut stream = BufReader::new(stream);
         loop {

@@ -10,6 +10,8 @@ use super::super::claude_code::accounted_calls;
 use super::super::mcp::real::{module, npm};
 use super::{McpClient, place, text};
 
+const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
 /// Configures the server `tasks`, which records the methods that it receives in the workspace.
 fn with_tasks(form: &str, fault: &str, keys: &str) -> TestTree {
     let place = place();
@@ -44,7 +46,8 @@ fn client_without_tasks_calls_a_tool_whose_server_requires_a_task() {
     assert_eq!(text(&result), "task: hi", "{result}");
     let told: Vec<String> = client.others.iter().map(ToString::to_string).collect();
     assert!(told.iter().any(|line| line.contains("digging")), "the status of the task: {told:?}");
-    assert!(told.iter().any(|line| line.contains("1/2")), "the progress of the task: {told:?}");
+    let is_half = |line: &&String| line.contains("\"progress\":1.0,") && line.contains("\"total\":2.0");
+    assert!(told.iter().any(|line| is_half(&line)), "the progress of the task: {told:?}");
     client.end();
     assert_eq!(accounted_calls(&place).len(), 1, "one call is accounted");
 }
@@ -63,11 +66,27 @@ fn task_of_a_client_waits_for_the_task_of_the_server() {
     client.send(&accepting(&approval, json!({"decision": "allow once"})));
     let question = client.wait_for("elicitation/create");
     assert!(question["params"]["message"].as_str().unwrap().contains("Which colour?"), "{question}");
+    for asked in [&approval, &question] {
+        assert_eq!(asked["params"]["_meta"][RELATED_TASK]["taskId"], task["taskId"], "{asked}");
+    }
     client.send(&accepting(&question, json!({"colour": "green"})));
     let result = client.reply(waits)["result"].clone();
     assert!(text(&result).contains("green"), "{result}");
-    let own = &result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"];
+    let own = &result["_meta"][RELATED_TASK]["taskId"];
     assert_eq!(*own, task["taskId"], "the result names the task of the gateway");
+}
+
+#[test]
+fn call_without_a_task_does_not_show_the_task_of_the_server() {
+    let place = with_tasks("core", "none", "");
+    let mut client = McpClient::handshake(&place, &[], json!({"elicitation": {}}));
+    let call = client.begin("tools/call", json!({"name": "tasks__dig", "arguments": {"ask": true}}));
+    let question = client.wait_for("elicitation/create");
+    assert_eq!(question["params"]["_meta"][RELATED_TASK], Value::Null, "{question}");
+    client.send(&accepting(&question, json!({"colour": "green"})));
+    let result = client.reply(call)["result"].clone();
+    assert!(text(&result).contains("green"), "{result}");
+    assert_eq!(result["_meta"][RELATED_TASK], Value::Null, "{result}");
 }
 
 #[test]
@@ -94,7 +113,8 @@ fn cancelled_call_or_task_cancels_the_task_of_the_server() {
     eventually("the server gets `tasks/cancel`", || cancelled(&place));
 }
 
-/// haft as the upstream server of haft, in the revision without sessions: the agent of the inner one is a task.
+/// The upstream server is a second haft gateway, in the revision without sessions. The outer gateway calls an agent of
+/// this inner gateway as a task.
 #[test]
 fn gateway_behind_a_gateway_runs_its_agent_as_a_task() {
     let steps = [haft_model_server::ScriptStep::text("From within.")];

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use haft_core::approval::ApprovalId;
 use haft_core::arguments::RawArguments;
@@ -24,20 +23,25 @@ use super::ClientConnection;
 use super::opened::OpenedClient;
 use super::rounds::{RequestRound, RoundParams, detached_call, question_channel};
 use super::user_step::{StepOutcome, UserStep};
+use crate::mcp::call_notices::{CallNotices, NoticeReceiver, ReceivingRequest};
 use crate::mcp::client_log::McpLogLevel;
 use crate::mcp::era::RequestEra;
 use crate::mcp::handshake_form::OutputRoot;
+use crate::mcp::held::DetachedCall;
+use crate::mcp::hidden_address::without_origin;
 use crate::mcp::message::{
     self, ClientRequest, GatewayError, HEADER_MISMATCH, INTERNAL_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND,
 };
 use crate::mcp::meta_tools::described;
+use crate::mcp::older_content::ContentPlace;
 use crate::mcp::operator_questions::ClientReply;
-use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressTarget, WatchedProgress};
+use crate::mcp::outbox::{HeldBytes, MessageScope};
+use crate::mcp::progress::{HEARTBEAT_PAUSE, ProgressCounter};
 use crate::mcp::questions::{SingleCallQuestions, TaskQuestions};
 use crate::mcp::result::{DeclaredOutput, ResultForm, call_result, failed, text_result};
 use crate::mcp::rewrite::UriMap;
 use crate::mcp::shared_tools::SharedTools;
-use crate::mcp::tasks::{TaskOffer, TaskRequest, TaskSupport, within_ttl};
+use crate::mcp::tasks::{TaskLifetime, TaskOffer, TaskRequest, TaskSupport, unrelated, within};
 
 /// The maximum number of open requests of a client. More would only use memory.
 const REQUESTS_OPEN_MAX: usize = 1_024;
@@ -64,6 +68,8 @@ struct OpenRequest {
     task: AbortHandle,
     /// False after the client closed the stream that would carry the reply.
     has_reader: bool,
+    /// The bytes of the result, after it has arrived.
+    held: HeldBytes,
 }
 
 /// The reason why a request was not started.
@@ -100,13 +106,21 @@ impl CallTable {
             return Err(StartRefusal::TooMany);
         }
         let task = tokio::spawn(task).abort_handle();
-        open.insert(id.get().to_owned(), OpenRequest { task, has_reader: true });
+        open.insert(id.get().to_owned(), OpenRequest { task, has_reader: true, held: HeldBytes::default() });
         Ok(())
     }
 
-    /// Ends a request. Returns false if it was cancelled, so that it gets no reply.
-    fn end(&self, id: &RawValue) -> bool {
-        self.open().remove(id.get()).is_some()
+    /// Ends a request. Returns the bytes that its result occupies; `None` if the request was cancelled, so that it gets no
+    /// reply.
+    fn end(&self, id: &RawValue) -> Option<HeldBytes> {
+        self.open().remove(id.get()).map(|request| request.held)
+    }
+
+    /// Holds the bytes of a result until its request ends.
+    fn hold(&self, id: &RawValue, held: HeldBytes) {
+        if let Some(request) = self.open().get_mut(id.get()) {
+            request.held = held;
+        }
     }
 
     /// Notes that the client no longer reads the reply to a request.
@@ -155,13 +169,19 @@ impl ClientConnection {
         let id = request.id.clone();
         let started = self.calls.start(&id, async move {
             let (request, outcome) = work(request).await;
-            if connection.calls.end(&request.id) {
-                connection.reply(&request.id, outcome).await;
+            if let Some(held) = connection.calls.end(&request.id) {
+                connection.reply_held(&request.id, outcome, held).await;
             }
         });
         if let Err(refusal) = started {
             self.refuse(&id, refusal).await;
         }
+    }
+
+    /// Counts the bytes of a result that has just arrived, until the reply to its request is written.
+    pub(super) fn hold_result(&self, id: &RawValue, bytes: usize) -> Result<(), GatewayError> {
+        self.calls.hold(id, self.out.hold_result(bytes)?);
+        Ok(())
     }
 
     async fn refuse(&self, id: &RawValue, refusal: StartRefusal) {
@@ -246,7 +266,15 @@ impl ClientConnection {
                 .map_or_else(|why| failed(&why, era), |text| text_result(&text, era)));
         }
         let approval = ApprovalId::of_call(tools.place, &call.id);
-        let round = RequestRound { id: id.to_owned(), era, digest, params: round, approval: Some(approval) };
+        let round = RequestRound {
+            id: id.to_owned(),
+            era,
+            digest,
+            params: round,
+            approval: Some(approval),
+            notices,
+            watched: self.notices.watch(&call.id.0),
+        };
         let support = match (era, &requested) {
             (RequestEra::Handshake, Some(_)) => TaskSupport::Declared,
             (RequestEra::Handshake, None) => TaskSupport::Undeclared,
@@ -254,13 +282,13 @@ impl ClientConnection {
         };
         let runs = place_of_result(tools, &call, (&round, support))?;
         if runs == ResultPlace::Task {
-            return Ok(self.begin_task(opened, (call, digest), era, requested.unwrap_or_default().ttl()));
+            return Ok(self.begin_task(opened, call, round, requested.unwrap_or_default().lifetime()));
         }
         let asker = Arc::new(self.questions.with_call(approval));
         let context = self.call_context(opened, (id, era), &asker);
-        let call_id = call.id.0.clone();
-        let work = Arc::clone(self).execute((Arc::clone(opened), context), call, (era, asker));
-        self.with_notices(&call_id, (id, notices), Box::pin(self.in_rounds(opened, round, work))).await
+        let reply = Some(id.to_owned());
+        let work = Arc::clone(self).execute((Arc::clone(opened), context), (call, reply), (era, asker));
+        Box::pin(self.in_rounds(opened, round, work)).await
     }
 
     /// Checks the headers that repeat the arguments of a call. A tool that the client cannot see is not checked, because
@@ -280,25 +308,29 @@ impl ClientConnection {
     /// Waits for a request. Until it ends, the client gets the notifications that it wants.
     pub(super) async fn with_notices<T>(
         &self,
-        call: &str,
-        (request, notices): (&RawValue, RequestedNotices),
+        notices: &Arc<CallNotices>,
+        (request, wanted): (&RawValue, RequestedNotices),
         work: impl Future<Output = T>,
     ) -> T {
-        let RequestedNotices { progress_token, log_level } = notices;
-        let _logged = log_level.map(|level| self.log.watch(call, level, request));
-        let target = progress_token.map(|token| ProgressTarget { token, request: request.to_owned() });
-        let watched = self.progress.watch(call, target);
+        let receiving = notices.add(self.receiver(MessageScope::Request(request.to_owned()), wanted));
         tokio::select! {
             biased;
             outcome = work => outcome,
-            never = beat(watched.as_ref()) => match never {},
+            never = beat(&receiving) => match never {},
         }
+    }
+
+    /// Returns the receiver of the notices that a request wants.
+    fn receiver(&self, scope: MessageScope, wanted: RequestedNotices) -> NoticeReceiver {
+        let RequestedNotices { progress_token, log_level } = wanted;
+        let progress = progress_token.map(ProgressCounter::new);
+        NoticeReceiver { out: self.out.clone(), scope, progress, log_level }
     }
 
     /// Returns the context of a call. The client's user approves calls through `asker`. If the operator approves the call,
     /// the question is withdrawn when the client stops reading the reply. In revisions without sessions, the end of the
     /// response already cancels the call.
-    fn call_context(
+    pub(super) fn call_context(
         self: &Arc<Self>,
         opened: &OpenedClient,
         (id, era): (&RawValue, RequestEra),
@@ -310,7 +342,7 @@ impl ClientConnection {
             }
             RequestEra::Stateless(_) => None,
         };
-        let by_client = || opened.shared.client.abilities.elicitation.then(|| Arc::clone(asker) as _);
+        let by_client = || Self::asks_own_user(&opened.shared).then(|| Arc::clone(asker) as _);
         match self.operator_approver(&opened.shared, &reply).or_else(by_client) {
             Some(approver) => {
                 Arc::new(RunContext { approver: Some(approver), ..RunContext::clone(&opened.context) })
@@ -319,28 +351,33 @@ impl ClientConnection {
         }
     }
 
-    /// Runs a call as a task, and returns the reply to its request.
+    /// Runs a call as a task, and returns the reply to its request. The client gets the notices that the request wants
+    /// until the task ends. They belong to no stream, because the stream of the request ends with the reply.
     fn begin_task(
         self: &Arc<Self>,
         opened: &Arc<OpenedClient>,
-        (call, digest): (ToolCall, Digest),
-        era: RequestEra,
-        ttl: Duration,
+        call: ToolCall,
+        round: RequestRound,
+        lifetime: TaskLifetime,
     ) -> String {
+        let RequestRound { era, digest, notices, watched, .. } = round;
         let (task, questions) = question_channel();
         let asked = Arc::new(TaskQuestions { client: Arc::clone(&self.questions), task });
-        let by_client = || opened.shared.client.abilities.elicitation.then(|| Arc::clone(&asked) as _);
+        let by_client = || Self::asks_own_user(&opened.shared).then(|| Arc::clone(&asked) as _);
         let context = RunContext {
             approver: self.operator_approver(&opened.shared, &|| None).or_else(by_client),
             relay: Some(Arc::clone(&asked) as _),
             outputs: opened.task_outputs.clone(),
             ..RunContext::clone(&opened.context)
         };
-        let work = Arc::clone(self).execute((Arc::clone(opened), Arc::new(context)), call, (era, asked));
-        let call = detached_call(digest, questions, within_ttl(ttl, work));
+        let context = Arc::new(context);
+        let work = Arc::clone(self).execute((Arc::clone(opened), context), (call, None), (era, asked));
+        let receiving = watched.notices.add(self.receiver(MessageScope::Connection, notices));
+        let call = detached_call(digest, (watched, questions), within(lifetime.work_max(), work));
+        let call = DetachedCall { _receiving: Some(receiving), ..call };
         match era {
-            RequestEra::Handshake => opened.shared.tasks.begin_requested(call, ttl),
-            RequestEra::Stateless(_) => opened.shared.tasks.begin(call, ttl),
+            RequestEra::Handshake => opened.shared.tasks.begin_requested(call, lifetime),
+            RequestEra::Stateless(_) => opened.shared.tasks.begin(call, lifetime),
         }
     }
 
@@ -366,17 +403,25 @@ impl ClientConnection {
         Digest::of_parts(who.into_iter().chain(parts).map(str::as_bytes))
     }
 
+    /// Executes a call, and returns its result as JSON. `reply` is the request whose reply contains the result; `None` for
+    /// a task, which keeps its result.
     async fn execute(
         self: Arc<Self>,
         (opened, context): (Arc<OpenedClient>, Arc<RunContext>),
-        mut call: ToolCall,
+        (mut call, reply): (ToolCall, Option<Box<RawValue>>),
         (era, asker): (RequestEra, Arc<dyn ClientRelay>),
     ) -> Result<String, GatewayError> {
         let mut rounds = 0;
         loop {
             let result = self.execute_once(&opened, &context, call).await;
             let step = UserStep::of(&opened.shared, &result).filter(|step| rounds < step.rounds_max());
-            let Some(step) = step else { return self.result_json(&opened, &result, era) };
+            let Some(step) = step else {
+                if let Some(reply) = &reply {
+                    self.hold_result(reply, raw_bytes(&result))?;
+                }
+                let _turn = self.out.conversion_turn(raw_bytes(&result)).await;
+                return self.result_json(&opened, &result, era);
+            };
             rounds += 1;
             // Such a step is rare, so its future is not a part of the future of each call.
             match Box::pin(self.request_step(&opened, &step, (era, &*asker))).await {
@@ -425,7 +470,8 @@ impl ClientConnection {
         let tool_is_unknown = tool.is_none();
         let search = tools.search_scope();
         let declared = match &tool {
-            // The client has not seen the output schema of a tool that is not in its list.
+            // Do not require structured content: the client has not seen the output schema of a tool that is not in its
+            // list.
             Some(tool) if search.is_some_and(|scope| !scope.shown.contains(tool.exposed().as_str())) => {
                 DeclaredOutput::Content
             }
@@ -438,15 +484,29 @@ impl ClientConnection {
         let hint = |error| (tools.gateway.hints)(error, &result.call.name, &self.user.principal);
         let hint = result.outcome.as_ref().err().and_then(hint);
         let addresses = &tools.upstreams.addresses;
+        let api_origin = tool.as_ref().and_then(|tool| tool.definition().facts.host.clone());
         let server = tool.and_then(|tool| addresses.position(tool.identity().namespace.as_str()));
         let uri = |own: &str| server.map_or_else(|| own.to_owned(), |server| addresses.uri(server, own));
         let uris: Option<&UriMap<'_>> =
             (server.is_some() && !addresses.is_bare()).then_some(&uri as &UriMap<'_>);
-        let hide = |text: &str| tools.upstreams.without_addresses(text);
-        let hide: Option<&dyn Fn(&str) -> String> =
-            (server.is_some() || tool_is_unknown).then_some(&hide as _);
-        call_result(result, &ResultForm { declared, root, hint, era, hide, uris })
+        let hide = |text: &str| match &api_origin {
+            Some(origin) => without_origin(text, origin),
+            None => tools.upstreams.without_addresses(text),
+        };
+        let is_hidden = server.is_some() || tool_is_unknown || api_origin.is_some();
+        let hide: Option<&dyn Fn(&str) -> String> = is_hidden.then_some(&hide as _);
+        let sent = call_result(result, &ResultForm { declared, root, hint, era, hide, uris });
+        sent.map(|sent| self.known_content(unrelated(sent), ContentPlace::ToolResult))
     }
+}
+
+/// Returns the size of the JSON that an upstream server sent as the result, in bytes; 0 without such JSON.
+fn raw_bytes(result: &ToolResult) -> usize {
+    let raw = match &result.outcome {
+        Ok(output) => output.raw.as_ref(),
+        Err(error) => error.raw.as_ref(),
+    };
+    raw.map_or(0, |raw| raw.0.get().len())
 }
 
 /// The way in which the client gets a result.
@@ -471,11 +531,11 @@ fn place_of_result(
             support.require().map(|()| ResultPlace::Reply)
         }
         (TaskOffer::Optional | TaskOffer::Required, TaskSupport::Declared)
-            if round.params.is_first() && tools.tasks.has_room() =>
+            if round.params.is_first() && tools.tasks.make_room() =>
         {
             Ok(ResultPlace::Task)
         }
-        // The client asked for a task, so it does not expect the result in the reply.
+        // Refuse the call: a client that asked for a task does not expect the result in the reply.
         (TaskOffer::Forbidden, TaskSupport::Declared) if !is_stateless => {
             let message = format!("the tool `{}` cannot run as a task", call.name);
             Err(GatewayError::new(METHOD_NOT_FOUND, message))
@@ -493,20 +553,24 @@ pub(super) fn new_call_id() -> String {
 }
 
 /// Sends heartbeats until the future is dropped.
-async fn beat(watched: Option<&WatchedProgress<'_>>) -> std::convert::Infallible {
-    let Some(watched) = watched else { return std::future::pending().await };
+async fn beat(receiving: &ReceivingRequest) -> std::convert::Infallible {
+    if !receiving.wants_progress() {
+        return std::future::pending().await;
+    }
     let mut ticks = interval(HEARTBEAT_PAUSE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // Skip the first tick, which comes at once.
     ticks.tick().await;
     loop {
         ticks.tick().await;
-        watched.beat();
+        receiving.beat();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::time::sleep;
 
     use super::*;
@@ -526,13 +590,14 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn client_with_a_progress_token_gets_a_heartbeat_in_each_pause_until_its_request_ends() {
+    async fn client_gets_heartbeats_until_its_request_ends_if_it_sent_a_progress_token() {
         let (connection, mut messages) = connection();
         let raw = |text: &str| RawValue::from_string(text.into()).unwrap();
         let id = raw("7");
         let wanted = RequestedNotices { progress_token: Some(raw("\"p\"")), log_level: None };
         let work = sleep(HEARTBEAT_PAUSE * 3 + Duration::from_secs(1));
-        connection.with_notices("c", (&id, wanted), work).await;
+        let notices = Arc::default();
+        connection.with_notices(&notices, (&id, wanted), work).await;
         assert_eq!(messages.len(), 3);
         let text = messages.try_recv().unwrap().text;
         assert!(
@@ -543,7 +608,7 @@ mod tests {
         sleep(HEARTBEAT_PAUSE * 2).await;
         assert!(messages.is_empty(), "the request has ended");
         let none = RequestedNotices::default();
-        connection.with_notices("c", (&id, none), sleep(HEARTBEAT_PAUSE * 3)).await;
+        connection.with_notices(&notices, (&id, none), sleep(HEARTBEAT_PAUSE * 3)).await;
         assert!(messages.is_empty(), "a client without a token gets no progress");
     }
 

@@ -106,7 +106,7 @@ impl ClientConnection {
         let acknowledged = message::notification("notifications/subscriptions/acknowledged", &params);
         self.out.send(MessageScope::Request(listener.id.clone()), acknowledged).await;
         self.watch_at_servers(&opened, &listener.uris).await;
-        // A reload replaces these tools while the stream is open.
+        // Release the tools. Otherwise the gateway could not close them after a reload while the stream stays open.
         drop(opened);
         self.out.closed().await;
     }
@@ -188,10 +188,12 @@ impl ClientConnection {
 
     /// Notifies the client that prompts or resources have changed, at most once per pause.
     async fn announce_lists(self: Arc<Self>, opened: Arc<OpenedClient>) {
+        let mut outputs = opened.shared.outputs_changed.subscribe();
         loop {
             let list = tokio::select! {
                 () = opened.prompts_changed.notified() => ChangedList::Prompts,
                 () = opened.resources_changed.notified() => ChangedList::Resources,
+                Ok(()) = outputs.changed() => ChangedList::Resources,
             };
             self.announce(&opened, list).await;
             sleep(LIST_CHANGED_PAUSE / 2).await;
@@ -200,11 +202,13 @@ impl ClientConnection {
 
     /// Notifies the client that all lists may have changed, because it missed notifications.
     pub(in crate::mcp) async fn announce_everything(&self) {
-        let Some(opened) = self.slot().opened.clone() else { return };
-        for list in [ChangedList::Tools, ChangedList::Prompts, ChangedList::Resources] {
-            self.announce(&opened, list).await;
+        let opened = self.slot().opened.clone();
+        for opened in &opened {
+            for list in [ChangedList::Tools, ChangedList::Prompts, ChangedList::Resources] {
+                self.announce(opened, list).await;
+            }
+            self.announce_watched(opened).await;
         }
-        self.announce_watched(&opened).await;
     }
 
     async fn announce_watched(&self, opened: &OpenedClient) {
@@ -371,7 +375,7 @@ impl Drop for ListenerGuard {
     fn drop(&mut self) {
         self.subscriptions.listeners().retain(|listener| listener.id.get() != self.id.get());
         let opened = self.connection.slot().opened.clone();
-        if let Some(opened) = opened {
+        for opened in opened {
             opened.release_watches();
         }
     }

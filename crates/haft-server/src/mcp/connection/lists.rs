@@ -15,6 +15,7 @@ use crate::mcp::address::{stored_handle, stored_uri};
 use crate::mcp::era::RequestEra;
 use crate::mcp::listing::{ListPage, ListedItem, ListedItems};
 use crate::mcp::message::{self, ClientRequest, GatewayError, INTERNAL_ERROR};
+use crate::mcp::result::stored_name;
 use crate::mcp::upstream::UpstreamList;
 
 /// The maximum size of a stored output that is read as a resource, in bytes. `tool_output` reads parts of a larger
@@ -138,7 +139,7 @@ fn stored_items(opened: &OpenedClient) -> Vec<ListedItem> {
         let uri = stored_uri(&entry.handle.to_string());
         let json = json!({
             "uri": uri,
-            "name": format!("stored output {}", entry.handle.file()),
+            "name": stored_name(entry),
             "description": "A tool output that was too large for the result of its call",
             "size": entry.bytes,
         });

@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use haft_core::approval::Approver;
+use haft_core::client_relay::RelayAbilities;
 use haft_core::event::EventSinks;
 use haft_core::output_store::{OutputStore, StoreEntry};
 use haft_core::run::context::RawResults;
 use haft_core::sampling::OriginatingCall;
 use haft_core::tool::CallId;
 use haft_engine::RunContext;
-use haft_tools::mcp::ResourceWatch;
+use haft_tools::mcp::{LogLevelRequest, ResourceWatch, SupervisedServer};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -18,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::ClientConnection;
 use crate::mcp::client_outputs::{ClientOutputStore, ClientOutputs, OutputOwner};
 use crate::mcp::era::{ClientAbilities, RequestEra};
-use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser, TaskListAccess};
+use crate::mcp::gateway::{CallingClient, GatewayClient, GatewayUser, OwnApprovals, TaskListAccess};
 use crate::mcp::listing::ListedItems;
 use crate::mcp::message::{GatewayError, INTERNAL_ERROR, INVALID_PARAMS};
 use crate::mcp::operator_questions::{AnswerWait, ClientReply, OperatorQuestions};
@@ -30,7 +31,9 @@ const WATCHED_MAX: usize = 1_000;
 /// The tools of a connection, after the first request.
 #[derive(Default)]
 pub(super) struct OpenSlot {
-    pub(super) opened: Option<Arc<OpenedClient>>,
+    /// The tools for each set of client capabilities. A handshake declares one set. In revisions without sessions, each
+    /// request declares its own; the number of sets is finite.
+    pub(super) opened: Vec<Arc<OpenedClient>>,
     /// True after the connection was closed.
     pub(super) is_closed: bool,
 }
@@ -50,12 +53,15 @@ pub(super) struct OpenedClient {
     pub(super) prompts_changed: Notify,
     pub(super) resources_changed: Notify,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// The requests to the upstream servers for the log level that the client has set. Dropping a request ends it.
+    log_level: Mutex<Vec<LogLevelRequest>>,
 }
 
 /// The changes that the client of a connection subscribed to. A reload keeps them.
 #[derive(Default)]
 pub(super) struct ClientSubscriptions {
-    /// The list that the client saw last, or was last notified about.
+    /// The tool list that the client saw last, or whose change it was last notified about; `None` before the first
+    /// list.
     told: Mutex<Option<Arc<ListedItems>>>,
     /// The requests that listen for changes, in protocol revisions without sessions.
     listeners: Mutex<Vec<ChangeListener>>,
@@ -97,7 +103,8 @@ impl OpenedClient {
         self.told().get_or_insert_with(|| Arc::clone(tools));
     }
 
-    /// Returns true once for a list that differs from the list that the client has seen.
+    /// Returns true if this list differs from the list that the client has seen, and then counts it as seen. Returns
+    /// false if the client has not seen a list yet.
     pub(super) fn is_news(&self, now: Arc<ListedItems>) -> bool {
         let mut told = self.told();
         let Some(seen) = told.as_mut().filter(|seen| !seen.is_same(&now)) else { return false };
@@ -108,7 +115,13 @@ impl OpenedClient {
     /// Lists an output of a call as a resource from now on.
     pub(super) fn add_stored(&self, entry: &StoreEntry) {
         let own = self.listed_outputs.as_ref().filter(|outputs| outputs.has_stored(&entry.handle));
-        own.unwrap_or(&self.shared.outputs).add(entry);
+        let outputs = own.unwrap_or(&self.shared.outputs);
+        outputs.add(entry);
+        if Arc::ptr_eq(outputs, &self.shared.outputs) {
+            self.shared.outputs_changed.send_modify(|count| *count += 1);
+        } else {
+            self.resources_changed.notify_one();
+        }
     }
 
     /// Returns the caller of a request that is not a tool call.
@@ -138,7 +151,8 @@ impl OpenedClient {
         }
     }
 
-    /// Adds a URI to those that a client with a handshake watches. Returns true if it is new.
+    /// Adds a URI to the resources that a client with a handshake watches. Returns true if the client did not watch
+    /// this URI yet.
     pub(super) fn add_watched_uri(&self, uri: &str) -> Result<bool, GatewayError> {
         let mut watched = self.watched_uris();
         if watched.len() >= WATCHED_MAX && !watched.contains(uri) {
@@ -176,7 +190,17 @@ impl OpenedClient {
         !self.tasks.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
+    /// Requests log messages of this level from all servers, in place of an earlier level.
+    pub(super) fn request_log_level(&self, level: Option<&str>) {
+        let request = |server: &Arc<SupervisedServer>| server.request_log_level(level?);
+        let requests = self.shared.upstreams.servers.iter().filter_map(request).collect();
+        // Drop the requests for the earlier level only now. Otherwise the servers would have no requested level for a
+        // moment.
+        *self.log_level.lock().unwrap_or_else(PoisonError::into_inner) = requests;
+    }
+
     pub(super) fn close(&self) {
+        self.request_log_level(None);
         let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
         tasks.iter().for_each(JoinHandle::abort);
     }
@@ -194,27 +218,29 @@ struct ConnectionOutputs {
 }
 
 impl ClientConnection {
-    /// Opens the tools for a client with these capabilities. Only the first call on a connection opens them, and the
-    /// first call after a reload.
+    /// Opens the tools for requests with these client capabilities. Only the first call with these capabilities opens
+    /// them, and the first call after a reload.
     pub(super) fn open(
         self: &Arc<Self>,
         abilities: ClientAbilities,
     ) -> Result<Arc<OpenedClient>, GatewayError> {
         let mut slot = self.slot();
-        let opened = match slot.opened.clone() {
-            Some(opened) if self.pool.is_current(&opened.shared) => return Ok(opened),
-            Some(replaced) => {
-                let abilities = replaced.shared.client.abilities;
-                let opened = self.open_again(abilities, Arc::clone(&replaced.subscriptions))?;
-                if replaced.is_watched() && !slot.is_closed {
-                    self.watch_after_reload(&opened);
-                }
-                replaced.close();
-                opened
-            }
-            None => self.open_again(abilities, Arc::default())?,
+        let position = slot.opened.iter().position(|opened| opened.shared.client.abilities == abilities);
+        let Some(position) = position else {
+            let opened = self.open_again(abilities, Arc::default())?;
+            slot.opened.push(Arc::clone(&opened));
+            return Ok(opened);
         };
-        slot.opened = Some(Arc::clone(&opened));
+        let replaced = Arc::clone(&slot.opened[position]);
+        if self.pool.is_current(&replaced.shared) {
+            return Ok(replaced);
+        }
+        let opened = self.open_again(abilities, Arc::clone(&replaced.subscriptions))?;
+        if replaced.is_watched() && !slot.is_closed {
+            self.watch_after_reload(&opened);
+        }
+        replaced.close();
+        slot.opened[position] = Arc::clone(&opened);
         Ok(opened)
     }
 
@@ -223,22 +249,24 @@ impl ClientConnection {
         abilities: ClientAbilities,
         subscriptions: Arc<ClientSubscriptions>,
     ) -> Result<Arc<OpenedClient>, GatewayError> {
-        let GatewayUser { principal, builtin_tools, .. } = self.user.clone();
-        let client = GatewayClient { principal, abilities, builtin_tools, profile: None };
+        let GatewayUser { principal, builtin_tools, own_approvals, .. } = self.user.clone();
+        let client = GatewayClient { principal, abilities, builtin_tools, own_approvals, profile: None };
         let shared = self.pool.get(client, self.profile_request());
         let shared = shared.map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
         let outputs =
             self.open_outputs(&shared).map_err(|reason| GatewayError::new(INTERNAL_ERROR, reason))?;
-        let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.progress) as _]);
+        let events = EventSinks(vec![Arc::clone(&shared.context.events), Arc::clone(&self.notices) as _]);
         let context = RunContext {
             approver: self.operator_approver(&shared, &|| None),
             outputs: outputs.own,
             relay: Some(Arc::clone(&self.questions) as _),
+            relay_abilities: RelayAbilities { forms: abilities.elicitation },
             events: Arc::new(events),
             raw_results: RawResults::Kept,
+            untrusted: Arc::clone(&self.untrusted),
             ..shared.context.clone()
         };
-        Ok(Arc::new(OpenedClient {
+        let opened = OpenedClient {
             shared,
             listed_outputs: outputs.listed,
             task_outputs: outputs.of_tasks,
@@ -248,7 +276,10 @@ impl ClientConnection {
             prompts_changed: Notify::new(),
             resources_changed: Notify::new(),
             tasks: Mutex::default(),
-        }))
+            log_level: Mutex::default(),
+        };
+        opened.request_log_level(self.log.connection_level());
+        Ok(Arc::new(opened))
     }
 
     /// Opens the output stores of the client. On a server without keys, all clients without a session are one
@@ -271,14 +302,22 @@ impl ClientConnection {
         Ok(ConnectionOutputs { listed, own: of_tasks.clone(), of_tasks })
     }
 
+    /// Returns true if the client asks its own user to approve its calls.
+    pub(super) fn asks_own_user(tools: &SharedTools) -> bool {
+        match tools.client.own_approvals {
+            OwnApprovals::Permitted => tools.client.abilities.elicitation,
+            OwnApprovals::Forbidden => false,
+        }
+    }
+
     /// Returns the approver that asks the operator, at the terminal or through the approvals API; `None` if the client
-    /// can ask its own user, or no operator can be asked.
+    /// asks its own user, or no operator can be asked.
     pub(super) fn operator_approver(
         &self,
         tools: &SharedTools,
         reply: &dyn Fn() -> Option<ClientReply>,
     ) -> Option<Arc<dyn Approver>> {
-        if tools.client.abilities.elicitation {
+        if Self::asks_own_user(tools) {
             return None;
         }
         let (approvers, queue, wait) = match (&tools.gateway.operator, &self.pool.approvals_api) {
@@ -322,10 +361,14 @@ impl ClientConnection {
 
     /// Opens the tools for a request. With a handshake, they are already open with the client's capabilities.
     pub(super) fn open_for(self: &Arc<Self>, era: RequestEra) -> Result<Arc<OpenedClient>, GatewayError> {
-        match era {
-            RequestEra::Handshake => self.open(ClientAbilities::default()),
-            RequestEra::Stateless(abilities) => self.open(abilities),
-        }
+        let abilities = match era {
+            RequestEra::Handshake => {
+                let opened = self.slot().opened.first().map(|opened| opened.shared.client.abilities);
+                opened.unwrap_or_default()
+            }
+            RequestEra::Stateless(abilities) => abilities,
+        };
+        self.open(abilities)
     }
 
     pub(super) fn slot(&self) -> MutexGuard<'_, OpenSlot> {

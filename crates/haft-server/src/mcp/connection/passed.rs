@@ -1,14 +1,14 @@
 //! Passes requests about single resources and prompts to the upstream server that has them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use haft_core::approval::ApprovalId;
-use haft_core::client_relay::ClientRelay;
+use haft_core::arguments::RawArguments;
 use haft_core::event::CallProgress;
-use haft_core::output::ToolOutput;
+use haft_core::output::{OutputContent, ToolOutput};
 use haft_core::result::{ProtocolError, ToolError, ToolErrorKind};
 use haft_core::tool::{CallId, ToolCall};
-use haft_engine::CallOptions;
+use haft_engine::{CallOptions, RunContext};
 use haft_tools::mcp::{PassedMethod, PassedRequest, URL_REQUIRED};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -26,6 +26,9 @@ use crate::mcp::message::{
     self, ClientRequest, GatewayError, INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RESOURCE_NOT_FOUND,
 };
 use crate::mcp::object::RawObject;
+use crate::mcp::older_content::ContentPlace;
+use crate::mcp::passed_methods::ContentMethod;
+use crate::mcp::questions::SingleCallQuestions;
 use crate::mcp::result::with_era;
 use crate::mcp::rewrite;
 use crate::mcp::upstream::{UpstreamList, UpstreamRefusal, UpstreamServers, among};
@@ -109,45 +112,72 @@ impl PassedSubject {
     }
 }
 
-impl PassedSubject {
-    /// Returns the call that the usage records contain for a request that reads content; `None` for subscriptions and
-    /// completions.
-    fn accounted(&self, call: &str) -> Option<ToolCall> {
-        let (name, arguments) = match self {
-            Self::Resource { uri } => ("resources/read", json!({ "uri": uri })),
-            Self::Prompt { name, arguments } => {
-                ("prompts/get", json!({ "name": name, "arguments": arguments }))
-            }
-            Self::Subscription { .. } | Self::Completion { .. } => return None,
-        };
-        Some(ToolCall::new(call, name, &arguments))
-    }
+/// The maximum size of a result that reads content, in bytes.
+const CONTENT_BYTES_MAX: usize = 16 << 20;
+
+/// A request to the server that has the subject.
+#[derive(Debug)]
+struct ServerRequest {
+    server: usize,
+    method: PassedMethod,
+    /// The name or URI that the server uses.
+    own: String,
+    /// The members of `params`, without braces.
+    fields: String,
 }
 
-/// Converts an answer to the form in the usage records.
-fn as_output(answer: Result<String, GatewayError>) -> Result<ToolOutput, ToolError> {
-    answer.map(ToolOutput::text).map_err(|GatewayError { code, message, data }| {
-        let protocol = ProtocolError { code, message: message.clone(), data };
-        ToolError::new(ToolErrorKind::Failed, message).with_protocol(Some(protocol))
-    })
-}
-
-fn of_output(outcome: Result<ToolOutput, ToolError>) -> Result<String, GatewayError> {
-    match outcome {
-        Ok(output) => Ok(output.as_text()),
-        Err(ToolError { protocol: Some(error), .. }) => {
-            let ProtocolError { code, message, data } = *error;
-            Err(GatewayError { code, message, data })
+impl ServerRequest {
+    /// Returns the method by whose name rules decide; `None` for a request that reads no content.
+    fn content_method(&self) -> Option<ContentMethod> {
+        match self.method {
+            PassedMethod::ReadResource => Some(ContentMethod::ReadResource),
+            PassedMethod::GetPrompt => Some(ContentMethod::GetPrompt),
+            PassedMethod::Complete => Some(ContentMethod::Complete),
+            PassedMethod::Subscribe
+            | PassedMethod::Unsubscribe
+            | PassedMethod::ListResources
+            | PassedMethod::ListTemplates
+            | PassedMethod::ListPrompts => None,
         }
-        Err(error) => Err(GatewayError::new(INTERNAL_ERROR, error.message)),
     }
+
+    /// Returns the result for the client, with the URIs that the client knows.
+    fn result(&self, sent: String, opened: &OpenedClient) -> String {
+        let addresses = &opened.shared.upstreams.addresses;
+        let uri = |own: &str| addresses.uri(self.server, own);
+        match self.method {
+            PassedMethod::ReadResource if addresses.is_bare() => cacheable(&sent),
+            PassedMethod::ReadResource => {
+                let rewritten = rewrite::read_result(&sent, &uri);
+                drop(sent);
+                cacheable(&rewritten)
+            }
+            PassedMethod::GetPrompt if !addresses.is_bare() => rewrite::prompt_result(&sent, &uri),
+            PassedMethod::GetPrompt
+            | PassedMethod::Complete
+            | PassedMethod::Subscribe
+            | PassedMethod::Unsubscribe
+            | PassedMethod::ListResources
+            | PassedMethod::ListTemplates
+            | PassedMethod::ListPrompts => sent,
+        }
+    }
+}
+
+/// Converts an error to the form in the usage records.
+fn as_tool_error(error: &GatewayError) -> ToolError {
+    let GatewayError { code, message, data } = error.clone();
+    let protocol = ProtocolError { code, message: message.clone(), data };
+    ToolError::new(ToolErrorKind::Failed, message).with_protocol(Some(protocol))
 }
 
 /// A request of a client, with the way to ask its user.
 struct PassedCall {
     id: String,
+    /// The id that the client gave the request.
+    request: Box<RawValue>,
     era: RequestEra,
-    asker: Arc<dyn ClientRelay>,
+    asker: Arc<SingleCallQuestions>,
 }
 
 impl ClientConnection {
@@ -175,12 +205,13 @@ impl ClientConnection {
                 digest: connection.request_digest([&request.method, name, rest]),
                 params,
                 approval: Some(approval),
+                notices,
+                watched: connection.notices.watch(&call),
             };
-            let asker = connection.call_asker(approval);
-            let passed = PassedCall { id: call.clone(), era, asker };
+            let asker = Arc::new(connection.questions.with_call(approval));
+            let passed = PassedCall { id: call, request: request.id.clone(), era, asker };
             let work = Arc::clone(&connection).pass(Arc::clone(&opened), subject, passed);
-            let waiting = Box::pin(connection.in_rounds(&opened, round, work));
-            let outcome = connection.with_notices(&call, (&request.id, notices), waiting).await;
+            let outcome = Box::pin(connection.in_rounds(&opened, round, work)).await;
             (request, outcome)
         })
         .await;
@@ -192,67 +223,67 @@ impl ClientConnection {
         subject: PassedSubject,
         call: PassedCall,
     ) -> Result<String, GatewayError> {
-        let outcome = match subject.accounted(&call.id) {
-            Some(recorded) => {
-                let work = async { as_output(self.answer(&opened, subject, &call).await) };
-                let options = CallOptions {
-                    context: Arc::clone(&opened.context),
-                    place: opened.shared.place,
-                    ..CallOptions::default()
-                };
-                let result = opened.shared.orchestrator.record(recorded, &options, work).await;
-                of_output(result.outcome)
+        match self.answer(&opened, subject, &call).await {
+            Ok(result) => {
+                let _turn = self.out.conversion_turn(result.len()).await;
+                Ok(with_era(result, call.era))
             }
-            None => self.answer(&opened, subject, &call).await,
-        };
-        match outcome {
-            Ok(result) => Ok(with_era(&result, call.era)),
             Err(error) => Err(in_era(error, call.era)),
         }
     }
 
     async fn answer(
-        &self,
-        opened: &OpenedClient,
+        self: &Arc<Self>,
+        opened: &Arc<OpenedClient>,
         subject: PassedSubject,
         call: &PassedCall,
     ) -> Result<String, GatewayError> {
-        match subject {
-            PassedSubject::Resource { uri } => self.read_resource(opened, &uri, call).await,
-            PassedSubject::Subscription { uri, method } => self.subscribe(opened, uri, method, call).await,
+        let request = match subject {
+            PassedSubject::Resource { uri } if stored_handle(&uri).is_some() => {
+                return read_own_output(opened, &uri, call).await.map(|result| cacheable(&result));
+            }
+            PassedSubject::Subscription { uri, method } => {
+                return self.subscribe(opened, uri, method, call).await;
+            }
+            PassedSubject::Resource { uri } => self.resource_request(opened, &uri).await?,
             PassedSubject::Prompt { name, arguments } => {
-                self.get_prompt(opened, &name, arguments.as_deref(), call).await
+                self.prompt_request(opened, &name, arguments.as_deref()).await?
             }
             PassedSubject::Completion { reference, rest } => {
-                self.complete(opened, reference, &rest, call).await
+                self.completion_request(opened, reference, &rest).await?
             }
+        };
+        let request = Arc::new(request);
+        match self.ask(opened, &request, call).await {
+            Ok(sent) => {
+                let _turn = self.out.conversion_turn(sent.len()).await;
+                let result = request.result(sent, opened);
+                if request.method == PassedMethod::GetPrompt {
+                    return Ok(self.known_content(result, ContentPlace::Prompt));
+                }
+                Ok(result)
+            }
+            // A server without completions has no suggestions.
+            Err(error) if request.method == PassedMethod::Complete && error.code == METHOD_NOT_FOUND => {
+                Ok(r#"{"completion":{"values":[],"hasMore":false}}"#.into())
+            }
+            Err(error) => Err(error),
         }
     }
 
-    async fn read_resource(
+    async fn resource_request(
         &self,
         opened: &OpenedClient,
         uri: &str,
-        call: &PassedCall,
-    ) -> Result<String, GatewayError> {
-        if stored_handle(uri).is_some() {
-            return read_stored(opened, uri).await.map(|result| cacheable(&result));
-        }
-        let addresses = &opened.shared.upstreams.addresses;
+    ) -> Result<ServerRequest, GatewayError> {
         let (server, own) = self.uri_owner(opened, uri).await.ok_or_else(|| unknown_resource(uri))?;
         let fields = format!("\"uri\":{}", Value::from(own.as_str()));
-        let read = self.ask(opened, server, PassedMethod::ReadResource, (&own, fields), call).await?;
-        let rewritten = if addresses.is_bare() {
-            read.get().to_owned()
-        } else {
-            rewrite::read_result(read.get(), &|own| addresses.uri(server, own))
-        };
-        Ok(cacheable(&rewritten))
+        Ok(ServerRequest { server, method: PassedMethod::ReadResource, own, fields })
     }
 
     async fn subscribe(
-        &self,
-        opened: &OpenedClient,
+        self: &Arc<Self>,
+        opened: &Arc<OpenedClient>,
         uri: String,
         method: PassedMethod,
         call: &PassedCall,
@@ -271,7 +302,8 @@ impl ClientConnection {
                 if is_subscription {
                     opened.watch_resource(&uri, (server, &own));
                 }
-                self.ask(opened, server, method, (&own, fields), call).await.map(drop)
+                let request = Arc::new(ServerRequest { server, method, own, fields });
+                self.ask(opened, &request, call).await.map(drop)
             }
         };
         let is_watched = if is_subscription { asked.is_ok() || !is_new } else { asked.is_err() };
@@ -282,31 +314,24 @@ impl ClientConnection {
         asked.map(|()| "{}".into())
     }
 
-    async fn get_prompt(
+    async fn prompt_request(
         &self,
         opened: &OpenedClient,
         name: &str,
         arguments: Option<&str>,
-        call: &PassedCall,
-    ) -> Result<String, GatewayError> {
+    ) -> Result<ServerRequest, GatewayError> {
         let (server, own) = self.prompt_owner(opened, name).await?;
         let arguments = arguments.map(|raw| format!(",\"arguments\":{raw}")).unwrap_or_default();
         let fields = format!("\"name\":{}{arguments}", Value::from(own.as_str()));
-        let got = self.ask(opened, server, PassedMethod::GetPrompt, (&own, fields), call).await?;
-        let addresses = &opened.shared.upstreams.addresses;
-        if addresses.is_bare() {
-            return Ok(got.get().to_owned());
-        }
-        Ok(rewrite::prompt_result(got.get(), &|own| addresses.uri(server, own)))
+        Ok(ServerRequest { server, method: PassedMethod::GetPrompt, own, fields })
     }
 
-    async fn complete(
+    async fn completion_request(
         &self,
         opened: &OpenedClient,
         reference: CompletionReference,
         rest: &str,
-        call: &PassedCall,
-    ) -> Result<String, GatewayError> {
+    ) -> Result<ServerRequest, GatewayError> {
         let (server, named, own) = match reference {
             CompletionReference::Prompt(name) => {
                 let (server, own) = self.prompt_owner(opened, &name).await?;
@@ -319,44 +344,32 @@ impl ClientConnection {
             }
         };
         let fields = format!("\"ref\":{{{named}:{}}},{rest}", Value::from(own.as_str()));
-        let completed = self.ask(opened, server, PassedMethod::Complete, (&own, fields), call).await;
-        match completed {
-            Ok(completed) => Ok(completed.get().to_owned()),
-            // A server without completions has no suggestions.
-            Err(error) if error.code == METHOD_NOT_FOUND => {
-                Ok(r#"{"completion":{"values":[],"hasMore":false}}"#.into())
-            }
-            Err(error) => Err(error),
-        }
+        Ok(ServerRequest { server, method: PassedMethod::Complete, own, fields })
     }
 
-    /// Sends a request to one server. Its progress is sent to the client, like the progress of a tool. If the server
-    /// requires a login, asks the user to log in.
+    /// Sends a request to one server, and returns the JSON of its result. If the server requires a login, asks the user to
+    /// log in.
     async fn ask(
-        &self,
-        opened: &OpenedClient,
-        server: usize,
-        method: PassedMethod,
-        (name, fields): (&str, String),
+        self: &Arc<Self>,
+        opened: &Arc<OpenedClient>,
+        request: &Arc<ServerRequest>,
         call: &PassedCall,
-    ) -> Result<Box<RawValue>, GatewayError> {
-        let caller = opened.caller(&call.id);
-        let progress = |progress: CallProgress| self.progress.send(&call.id, Some(&progress));
-        // A completion has no header with a name.
-        let name = (method != PassedMethod::Complete).then_some(name);
-        let request = PassedRequest { method, fields, name, caller };
-        let upstreams = &opened.shared.upstreams;
+    ) -> Result<String, GatewayError> {
         let mut rounds = 0;
         loop {
-            let (step, refusal) = match upstreams.pass(server, &request, &progress).await {
+            let answered = match request.content_method() {
+                Some(method) => self.send_governed(opened, (request, method), call).await,
+                None => self.send(opened, request, &call.id).await.map(String::from),
+            };
+            let (step, refusal) = match answered {
                 Ok(result) => return Ok(result),
-                Err(UpstreamRefusal::LoginRequired(refusal)) => (UserStep::Login(server), refusal),
+                Err(UpstreamRefusal::LoginRequired(refusal)) => (UserStep::Login(request.server), refusal),
                 Err(UpstreamRefusal::Other(refusal)) if refusal.code == URL_REQUIRED => {
-                    (UserStep::OpenUrls(server, refusal.data.clone()), refusal)
+                    (UserStep::OpenUrls(request.server, refusal.data.clone()), refusal)
                 }
                 Err(UpstreamRefusal::Other(refusal)) => return Err(refusal),
             };
-            if !may_ask_for_login(method, call.era) || rounds >= step.rounds_max() {
+            if !may_ask_for_login(request.method, call.era) || rounds >= step.rounds_max() {
                 return Err(refusal);
             }
             rounds += 1;
@@ -364,12 +377,102 @@ impl ClientConnection {
                 StepOutcome::Repeat => {}
                 StepOutcome::Reply(error) => return Err(error),
                 StepOutcome::Failed(reason) => {
-                    let reason = upstreams.without_addresses(&reason);
+                    let reason = opened.shared.upstreams.without_addresses(&reason);
                     return Err(GatewayError::new(refusal.code, format!("{}: {reason}", refusal.message)));
                 }
                 StepOutcome::NotOffered => return Err(refusal),
             }
         }
+    }
+
+    /// Sends a request that reads content, after the stages that every call passes.
+    async fn send_governed(
+        self: &Arc<Self>,
+        opened: &Arc<OpenedClient>,
+        (request, method): (&Arc<ServerRequest>, ContentMethod),
+        call: &PassedCall,
+    ) -> Result<String, UpstreamRefusal> {
+        let shared = &opened.shared;
+        let name =
+            shared.passed.name(shared.upstreams.servers[request.server].namespace(), method).to_owned();
+        let recorded = ToolCall {
+            id: CallId(call.id.clone()),
+            name: name.clone(),
+            arguments: RawArguments::from_text(format!("{{{}}}", request.fields)),
+        };
+        let options = CallOptions {
+            context: self.content_context(opened, method, call),
+            place: shared.place,
+            journal: Some(Arc::clone(&shared.journal)),
+            ..CallOptions::default()
+        };
+        let refused = Arc::new(Mutex::new(None));
+        let work = {
+            let (connection, opened) = (Arc::clone(self), Arc::clone(opened));
+            let (request, id, refused) = (Arc::clone(request), call.id.clone(), Arc::clone(&refused));
+            let reply = call.request.clone();
+            async move {
+                let read = connection.send(&opened, &request, &id).await.and_then(within_limit);
+                let held = read.and_then(|text| {
+                    let held = connection.hold_result(&reply, text.len());
+                    held.map(|()| text).map_err(UpstreamRefusal::Other)
+                });
+                held.map(ToolOutput::text).map_err(|refusal| {
+                    let error = as_tool_error(refusal.error());
+                    *refused.lock().unwrap_or_else(PoisonError::into_inner) = Some(refusal);
+                    error
+                })
+            }
+        };
+        let result = shared.passed.execute(recorded, options, work).await;
+        let error = match result.outcome {
+            Ok(output) => return whole_result(output),
+            Err(error) => error,
+        };
+        let by_server = refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+        Err(by_server.unwrap_or_else(|| self.refused_by_stage(opened, &name, &error)))
+    }
+
+    /// Returns the context of a request that reads content. In the revision without a handshake, the reply to a completion
+    /// must not contain a question, so the client's user cannot approve it.
+    fn content_context(
+        self: &Arc<Self>,
+        opened: &OpenedClient,
+        method: ContentMethod,
+        call: &PassedCall,
+    ) -> Arc<RunContext> {
+        match (method, call.era) {
+            (ContentMethod::Complete, RequestEra::Stateless(_)) => Arc::clone(&opened.context),
+            (ContentMethod::Complete | ContentMethod::ReadResource | ContentMethod::GetPrompt, era) => {
+                self.call_context(opened, (&call.request, era), &call.asker)
+            }
+        }
+    }
+
+    /// Returns the error for a request that a stage refused, with a hint for the user.
+    fn refused_by_stage(&self, opened: &OpenedClient, name: &str, error: &ToolError) -> UpstreamRefusal {
+        let hint = (opened.shared.gateway.hints)(error, name, &self.user.principal);
+        let hint = hint.map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+        let message = opened.shared.upstreams.without_addresses(&error.message);
+        UpstreamRefusal::Other(GatewayError::new(INTERNAL_ERROR, format!("{message}{hint}")))
+    }
+
+    /// Sends a request to its server. Its progress is sent to the client, like the progress of a tool.
+    async fn send(
+        &self,
+        opened: &OpenedClient,
+        request: &ServerRequest,
+        call: &str,
+    ) -> Result<Box<str>, UpstreamRefusal> {
+        let progress = |progress: CallProgress| self.notices.progress(call, &progress);
+        let passed = PassedRequest {
+            method: request.method,
+            fields: request.fields.clone(),
+            // A completion has no header with a name.
+            name: (request.method != PassedMethod::Complete).then_some(&request.own),
+            caller: opened.caller(call),
+        };
+        opened.shared.upstreams.pass(request.server, &passed, &progress).await.map(Into::into)
     }
 
     /// Finds the offered server of a URI, and the URI that this server uses.
@@ -407,6 +510,56 @@ impl ClientConnection {
         shared.until_ready().await;
         (&shared.upstreams, shared.offered_upstreams())
     }
+}
+
+/// Reads a stored output of the client, and records the request like a call. It needs no rule: the client already has
+/// the output.
+async fn read_own_output(
+    opened: &OpenedClient,
+    uri: &str,
+    call: &PassedCall,
+) -> Result<String, GatewayError> {
+    let recorded = ToolCall::new(&call.id, "resources/read", &json!({ "uri": uri }));
+    let options = CallOptions {
+        context: Arc::clone(&opened.context),
+        place: opened.shared.place,
+        ..CallOptions::default()
+    };
+    let work =
+        async { read_stored(opened, uri).await.map(ToolOutput::text).map_err(|error| as_tool_error(&error)) };
+    let result = opened.shared.orchestrator.record(recorded, &options, work).await;
+    match result.outcome {
+        Ok(output) => Ok(output.as_text()),
+        Err(ToolError { protocol: Some(error), .. }) => {
+            let ProtocolError { code, message, data } = *error;
+            Err(GatewayError { code, message, data })
+        }
+        Err(error) => Err(GatewayError::new(INTERNAL_ERROR, error.message)),
+    }
+}
+
+/// Refuses a result that is too large for a client.
+fn within_limit(sent: Box<str>) -> Result<String, UpstreamRefusal> {
+    let bytes = sent.len();
+    if bytes <= CONTENT_BYTES_MAX {
+        return Ok(sent.into());
+    }
+    let message = format!("the result has {bytes} bytes; the limit is {CONTENT_BYTES_MAX} bytes");
+    Err(UpstreamRefusal::Other(GatewayError::new(INTERNAL_ERROR, message)))
+}
+
+/// Returns the JSON of a result, unless an output limit of the operator has changed it.
+fn whole_result(mut output: ToolOutput) -> Result<String, UpstreamRefusal> {
+    // Do not copy the text, because it can be large.
+    let text = match output.content.pop() {
+        Some(OutputContent::Text(text)) if output.content.is_empty() => text,
+        Some(_) | None => String::new(),
+    };
+    if RawObject::of(&text).is_some() {
+        return Ok(text);
+    }
+    let message = "the result is larger than the limit that the operator set for this method";
+    Err(UpstreamRefusal::Other(GatewayError::new(INTERNAL_ERROR, message)))
 }
 
 /// Returns true if the reply to a request may ask the user to log in. In revisions without a handshake, only replies to

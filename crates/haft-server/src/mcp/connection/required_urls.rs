@@ -1,5 +1,6 @@
-//! Errors with which upstream servers require that the user opens URLs first (-32042). The revision without sessions has
-//! no such error, so haft asks the user in a reply, and then repeats the request.
+//! Handles the error -32042: an upstream server requires that the user opens URLs before it performs a request. The
+//! protocol revision without sessions has no such error, so haft puts a question for the user into its reply. When the
+//! user has opened the URLs, haft repeats the upstream request.
 
 use std::collections::HashSet;
 
@@ -38,7 +39,7 @@ pub(super) async fn ask_to_open_urls(
     let news = upstream.news();
     let questions = questions.iter().map(|params| {
         let request = RelayedRequest {
-            // The asker belongs to one call.
+            // The asker already belongs to one call, so the request need not name it.
             call: None,
             server: upstream.name(),
             key: Some(QUESTION_KEY),

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::sync::Arc;
 
 use haft_core::approval::ApprovalId;
 use haft_core::digest::Digest;
@@ -10,7 +11,9 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
 use super::ClientConnection;
+use super::calls::RequestedNotices;
 use super::opened::OpenedClient;
+use crate::mcp::call_notices::WatchedCall;
 use crate::mcp::era::RequestEra;
 use crate::mcp::held::{AbortOnDrop, DetachedCall, DetachedStep, ResumedCall};
 use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
@@ -34,7 +37,8 @@ impl RoundParams {
         self.request_state.is_none()
     }
 
-    /// Reads the answers. Requests of revisions with a handshake have none in their parameters.
+    /// Reads the answers from the parameters of a request. In revisions with a handshake, the parameters contain no
+    /// answers.
     pub(super) fn read(params: Option<&RawValue>, era: RequestEra) -> Result<Self, GatewayError> {
         match era {
             RequestEra::Handshake => Ok(Self::default()),
@@ -51,13 +55,18 @@ pub(super) struct RequestRound {
     /// A digest of the method and parameters. A repeated request must have the same digest.
     pub(super) digest: Digest,
     pub(super) params: RoundParams,
-    /// The approval that the work may ask for.
+    /// The id of the approval that the work may ask for, by which its questions find this request; `None` if it asks
+    /// for none.
     pub(super) approval: Option<ApprovalId>,
+    /// The notices that this request wants.
+    pub(super) notices: RequestedNotices,
+    /// The notices of the call that the request begins.
+    pub(super) watched: WatchedCall,
 }
 
 impl ClientConnection {
     /// Runs `work` for a new request. If the request repeats an earlier one with the client's answers, continues the
-    /// earlier call and drops `work`.
+    /// earlier call and drops `work`. Until the request ends, the client gets the notices that it wants.
     pub(super) async fn in_rounds(
         &self,
         opened: &OpenedClient,
@@ -66,8 +75,9 @@ impl ClientConnection {
     ) -> Result<String, GatewayError> {
         match round.era {
             RequestEra::Handshake => {
-                let _carrying = self.questions.carry(round.approval, QuestionCarrier::Request(round.id));
-                work.await
+                let RequestRound { id, approval, notices, watched, .. } = round;
+                let _carrying = self.questions.carry(approval, QuestionCarrier::Request(id.clone()));
+                self.with_notices(&watched.notices, (&id, notices), work).await
             }
             RequestEra::Stateless(_) => self.detached(opened, round, work).await,
         }
@@ -80,14 +90,17 @@ impl ClientConnection {
         work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
     ) -> Result<String, GatewayError> {
         let held = &opened.shared.held;
-        let mut call = match &round.params.request_state {
-            Some(state) => match held.resume(state, round.digest, &round.params.input_responses)? {
+        let RequestRound { id, digest, params, approval, notices, watched, era: _ } = round;
+        let mut call = match &params.request_state {
+            Some(state) => match held.resume(state, digest, &params.input_responses)? {
                 ResumedCall::Running(call) => call,
                 ResumedCall::Incomplete(reply) => return Ok(reply.to_string()),
             },
-            None => self.detach(&round, work),
+            None => self.detach((digest, approval), watched, work),
         };
-        match call.step().await {
+        // A continued call has its own notices, which this request now gets.
+        let of_call = Arc::clone(&call.watched.notices);
+        match self.with_notices(&of_call, (&id, notices), call.step()).await {
             DetachedStep::Finished(outcome) => outcome,
             DetachedStep::Asks(questions) => {
                 let client = self.client_name.get().map(String::as_str).unwrap_or_default();
@@ -99,12 +112,13 @@ impl ClientConnection {
 
     fn detach(
         &self,
-        round: &RequestRound,
+        (digest, approval): (Digest, Option<ApprovalId>),
+        watched: WatchedCall,
         work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
     ) -> DetachedCall {
         let (ask, questions) = question_channel();
-        let carrying = self.questions.carry(round.approval, QuestionCarrier::Reply(ask));
-        DetachedCall { _carrying: Some(carrying), ..detached_call(round.digest, questions, work) }
+        let carrying = self.questions.carry(approval, QuestionCarrier::Reply(ask));
+        DetachedCall { _carrying: Some(carrying), ..detached_call(digest, (watched, questions), work) }
     }
 }
 
@@ -116,7 +130,7 @@ pub(super) fn question_channel() -> (mpsc::Sender<CallQuestion>, mpsc::Receiver<
 /// Runs the work in a task that outlives its request.
 pub(super) fn detached_call(
     request: Digest,
-    questions: mpsc::Receiver<CallQuestion>,
+    (watched, questions): (WatchedCall, mpsc::Receiver<CallQuestion>),
     work: impl Future<Output = Result<String, GatewayError>> + Send + 'static,
 ) -> DetachedCall {
     let (finished, result) = oneshot::channel();
@@ -124,5 +138,13 @@ pub(super) fn detached_call(
         // Ignore an error: the request that waits for the result may be gone.
         let _ = finished.send(work.await);
     });
-    DetachedCall { result, questions, _task: AbortOnDrop(task.abort_handle()), _carrying: None, request }
+    DetachedCall {
+        result,
+        questions,
+        _task: AbortOnDrop(task.abort_handle()),
+        _carrying: None,
+        watched,
+        _receiving: None,
+        request,
+    }
 }

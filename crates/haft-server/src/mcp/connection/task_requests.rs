@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use tokio::time::sleep;
 
 use super::ClientConnection;
-use super::calls::{RequestedNotices, new_call_id};
+use super::calls::RequestedNotices;
 use super::opened::OpenedClient;
 use crate::mcp::era::RequestEra;
 use crate::mcp::message::{self, ClientRequest, GatewayError};
@@ -47,8 +47,9 @@ impl ClientConnection {
         };
         let connection = Arc::clone(self);
         self.start(request, move |request| async move {
+            let of_task = opened.shared.tasks.notices(&params.task_id).unwrap_or_default();
             let waiting = connection.task_result(&opened, &request.id, &params.task_id);
-            let outcome = connection.with_notices(&new_call_id(), (&request.id, notices), waiting).await;
+            let outcome = connection.with_notices(&of_task, (&request.id, notices), waiting).await;
             (request, outcome)
         })
         .await;
@@ -68,7 +69,7 @@ impl ClientConnection {
                 AwaitedTask::Working => sleep(RESULT_PAUSE).await,
                 AwaitedTask::Asks(question) => {
                     let reply = tokio::select! {
-                        reply = self.questions.pass_on(request, &question) => reply,
+                        reply = self.questions.pass_on(request, (task, &question)) => reply,
                         () = tasks.until_closed(task, &question.name) => continue,
                     };
                     match reply {

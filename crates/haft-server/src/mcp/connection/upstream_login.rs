@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use haft_core::approval::ApprovalId;
 use haft_core::client_relay::{ClientRelay, RelayedRequest};
 use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_tools::mcp::{LOGIN_NEEDED, URL_REQUIRED};
@@ -14,7 +13,7 @@ use super::user_step::StepOutcome;
 use super::{CORE_TASKS, ClientConnection};
 use crate::mcp::era::RequestEra;
 use crate::mcp::held::AbortOnDrop;
-use crate::mcp::logins::{LoginPhase, PendingLogin, UpstreamLogins};
+use crate::mcp::logins::{LoginPhase, PendingLogin};
 use crate::mcp::message::{self, GatewayError};
 use crate::mcp::outbox::MessageScope;
 use crate::mcp::questions::ELICITATION;
@@ -50,7 +49,7 @@ impl ClientConnection {
         };
         match era {
             RequestEra::Handshake => self.url_required(&login),
-            RequestEra::Stateless(_) => ask_until_logged_in(&self.pool.logins, &login, asker).await,
+            RequestEra::Stateless(_) => ask_until_logged_in(&login, asker).await,
         }
     }
 
@@ -66,7 +65,7 @@ impl ClientConnection {
 
     /// Returns the error that names the URL, and notifies the client when the login is finished.
     fn url_required(&self, login: &Arc<PendingLogin>) -> StepOutcome {
-        let Some(url) = self.pool.logins.url(login) else { return StepOutcome::Repeat };
+        let Some(url) = login.url() else { return StepOutcome::Repeat };
         let elicitation = json!({
             "mode": "url", "elicitationId": login.id, "url": url, "message": message_of(login),
         });
@@ -92,27 +91,18 @@ impl ClientConnection {
         });
         watched.insert(login.id.clone(), AbortOnDrop(task.abort_handle()));
     }
-
-    /// Returns the relay that asks the client in the name of the call with this approval.
-    pub(super) fn call_asker(&self, approval: ApprovalId) -> Arc<dyn ClientRelay> {
-        Arc::new(self.questions.with_call(approval))
-    }
 }
 
 /// Asks the user to open the URL, until the login ends or the user declines.
-async fn ask_until_logged_in(
-    logins: &UpstreamLogins,
-    login: &PendingLogin,
-    asker: &dyn ClientRelay,
-) -> StepOutcome {
+async fn ask_until_logged_in(login: &PendingLogin, asker: &dyn ClientRelay) -> StepOutcome {
     // The login itself has a time limit, so this loop has one too.
     loop {
-        let Some(url) = logins.url(login) else {
+        let Some(url) = login.url() else {
             return step_after(login.ended_within(Duration::ZERO).await);
         };
         let params = json!({ "mode": "url", "url": url, "message": message_of(login) }).to_string();
         let request = RelayedRequest {
-            // The asker belongs to one call.
+            // The asker already belongs to one call, so the request need not name it.
             call: None,
             server: &login.server,
             key: Some(QUESTION_KEY),
@@ -192,11 +182,11 @@ mod tests {
     #[tokio::test]
     async fn user_is_asked_again_until_the_login_is_finished() {
         let (server, home) = (AccountServer::start(), tempfile::tempdir().unwrap());
-        let (logins, login) = begun_login(&server, home.path()).await;
+        let (_logins, login) = begun_login(&server, home.path()).await;
         let user = SlowUser::default();
         tokio::time::pause();
         let began = tokio::time::Instant::now();
-        let step = ask_until_logged_in(&logins, &login, &user).await;
+        let step = ask_until_logged_in(&login, &user).await;
         assert!(
             matches!(&step, StepOutcome::Failed(reason) if reason.contains("did not log in")),
             "{step:?}"

@@ -34,7 +34,7 @@ const FORM_BYTES_MAX: usize = 32 << 10;
 /// The maximum time that the last page waits for the end of the login.
 const END_WAIT: Duration = Duration::from_secs(30);
 
-/// No page needs a script, a style, an image or a frame.
+/// The content security policy of all pages. It forbids scripts, styles, images and frames, because no page needs them.
 const CONTENT_POLICY: &str =
     "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'";
 
@@ -76,7 +76,7 @@ async fn confirm(state: &ServerState, gateway: &HttpGateway, request: Request) -
         Err(error) => return refused(&login, state, auth::limited(state, address, error)),
     };
     let mut response = if principal == login.principal {
-        link_page(gateway, &login)
+        link_page(&login)
     } else {
         let text = "This login belongs to another user of this server. Do not continue.";
         page(StatusCode::FORBIDDEN, "Login", &paragraph(text))
@@ -166,12 +166,15 @@ fn refused(login: &PendingLogin, state: &ServerState, error: ApiError) -> Respon
         _ => "This key cannot be used here, or cannot be checked now.",
     };
     let mut response = form_page(login, state.settings.auth, status, text);
+    if let Some(seconds) = error.retry_after_s {
+        response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    }
     response.extensions_mut().insert(RefusalReason { code: error.code, message: error.message });
     response
 }
 
 /// Shows the link as a page and not as a redirect, because the content policy of the form would block a redirect.
-fn link_page(gateway: &HttpGateway, login: &PendingLogin) -> Response {
+fn link_page(login: &PendingLogin) -> Response {
     let Some((secret, url)) = login.bind_browser() else { return unknown_login() };
     let body = format!(
         "<p>Log in for the MCP server <b>{}</b> as <b>{}</b>:</p>\
@@ -181,7 +184,7 @@ fn link_page(gateway: &HttpGateway, login: &PendingLogin) -> Response {
         escaped(url.as_str()),
         escaped(url.host_str().unwrap_or_default()),
     );
-    let secure = if gateway.pool.logins.is_secure() { "; Secure" } else { "" };
+    let secure = if login.is_secure() { "; Secure" } else { "" };
     let cookie = format!(
         "{}={secret}; Path={CALLBACK_PATH}; Max-Age={}; HttpOnly; SameSite=Lax{secure}",
         login.cookie_name(),
@@ -211,7 +214,8 @@ fn ended_page(login: &PendingLogin, phase: LoginPhase) -> Response {
     page(status, "Login", &paragraph(&text))
 }
 
-/// The same page for an id or state that never existed, was used, or has expired.
+/// Returns the error page for an unknown login. The page is the same whether the id or state never existed, was used,
+/// or has expired, so it does not reveal which logins existed.
 fn unknown_login() -> Response {
     let text =
         "This login does not exist, is over, or was used already. Repeat the request in your MCP client.";

@@ -15,7 +15,7 @@ use crate::mcp::client_outputs::OutputOwner;
 use crate::mcp::connection::ClientConnection;
 use crate::mcp::gateway::GatewayUser;
 use crate::mcp::message::{self, GatewayError, INTERNAL_ERROR};
-use crate::mcp::outbox::{MessageNeed, MessageScope, OutMessage, Outbox};
+use crate::mcp::outbox::{HeldBytes, MessageNeed, MessageScope, OutMessage};
 use crate::mcp::shared_tools::ToolPool;
 
 /// The maximum number of sessions of one principal. A new session beyond it ends the session that was unused for the
@@ -93,10 +93,10 @@ pub(super) struct GatewaySession {
 
 impl GatewaySession {
     pub(super) fn begin(pool: Arc<ToolPool>, user: GatewayUser) -> Arc<Self> {
-        let (out, messages) = Outbox::new();
         let streams = Arc::new(SessionStreams::default());
         let owner = (user.clone(), OutputOwner::new_connection());
-        let connection = Arc::new(ClientConnection::new(pool, owner, out));
+        let (connection, messages) = ClientConnection::with_outbox(pool, owner);
+        let connection = Arc::new(connection);
         Arc::new(Self {
             id: uuid::Uuid::new_v4().to_string(),
             router: tokio::spawn(route_all(messages, Arc::clone(&streams), Arc::clone(&connection))),
@@ -134,6 +134,11 @@ impl GatewaySession {
             tokio::spawn(async move { connection.announce_everything().await });
         }
         Some(opened)
+    }
+
+    /// Notes that the client missed a message that belongs to no request.
+    pub(super) fn miss_message(&self) {
+        self.streams.lock().has_missed = true;
     }
 
     fn has_streams(&self) -> bool {
@@ -205,7 +210,8 @@ impl RequestStream {
         let error = GatewayError::new(INTERNAL_ERROR, reason);
         let text = message::failure(Some(&self.id), &error);
         let scope = MessageScope::Reply(self.id);
-        self.last.send(OutMessage { scope, need: MessageNeed::Required, text });
+        let held = HeldBytes::default();
+        self.last.send(OutMessage { scope, need: MessageNeed::Required, text, held });
     }
 }
 
@@ -272,13 +278,14 @@ impl OpenStreams {
                 ));
                 Some(id)
             }
-            // A client may close a response and continue to listen.
+            // The client has closed the response but may still listen on the general stream, so try that stream.
             Err(TrySendError::Closed(message)) => self.deliver_to_general(message),
         }
     }
 
-    /// Delivers a message that belongs to no request. If its stream is full, ends the stream, so that the client opens
-    /// another one. Without such a stream, uses the stream of the newest request.
+    /// Delivers a message that belongs to no request: on the general stream if it is open, otherwise on the stream of
+    /// the newest request. If a required message cannot be delivered, ends the general stream, so that the client opens
+    /// another one and learns that it missed messages.
     fn deliver_to_general(&mut self, message: OutMessage) -> Option<Box<RawValue>> {
         let general = self.general.as_ref().filter(|stream| !stream.is_closed());
         let newest = self.requests.last().map(|stream| &stream.messages);
@@ -318,7 +325,7 @@ mod tests {
 
     use super::*;
     use crate::mcp::gateway::tests::empty_gateway;
-    use crate::mcp::gateway::{BuiltinAccess, TaskListAccess};
+    use crate::mcp::gateway::{BuiltinAccess, OwnApprovals, TaskListAccess};
     use crate::mcp::logins::LoginPlace;
 
     fn user(subject: &str) -> GatewayUser {
@@ -326,6 +333,7 @@ mod tests {
             principal: Principal::new("acme", subject, "key_1"),
             builtin_tools: BuiltinAccess::Withheld,
             task_list: TaskListAccess::Offered,
+            own_approvals: OwnApprovals::Forbidden,
             profile: None,
         }
     }
@@ -336,7 +344,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn session_beyond_the_limit_ends_the_oldest_of_the_same_principal() {
+    async fn new_session_beyond_the_limit_ends_the_oldest_session_of_its_principal() {
         let (table, pool) = (SessionTable::default(), pool());
         let begin = |subject: &str| {
             let session = GatewaySession::begin(Arc::clone(&pool), user(subject));
@@ -373,7 +381,8 @@ mod tests {
     }
 
     fn message(scope: MessageScope) -> OutMessage {
-        OutMessage { scope, need: MessageNeed::Required, text: "{}".into() }
+        let (need, held) = (MessageNeed::Required, HeldBytes::default());
+        OutMessage { scope, need, text: "{}".into(), held }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Responses: one JSON message if the reply is available at once, otherwise a stream of server-sent events.
 
+use std::collections::VecDeque;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,10 +15,13 @@ use tokio::time::timeout;
 
 use crate::event_stream;
 use crate::mcp::message::{HEADER_MISMATCH, METHOD_NOT_FOUND, MISSING_CAPABILITY, UNSUPPORTED_VERSION};
-use crate::mcp::outbox::{MessageScope, OutMessage};
+use crate::mcp::outbox::{HeldBytes, MessageNeed, MessageScope, OutMessage};
 
 /// The time to wait for a reply before the response becomes a stream. Most replies are faster.
 const REPLY_WAIT: Duration = Duration::from_millis(200);
+
+/// The maximum size of one frame of a response, in bytes.
+const FRAME_BYTES_MAX: usize = 1 << 20;
 
 /// The interval between two comments on a silent stream, which proxies would otherwise close.
 const KEEP_ALIVE_PAUSE: Duration = Duration::from_secs(15);
@@ -30,40 +35,94 @@ pub(super) enum ErrorStatus {
     ByCode,
 }
 
+/// The time for which a stream may send messages.
+pub(super) enum StreamAccess {
+    /// The stream may send messages until the reply to its request. The request had access when it arrived.
+    Reply,
+    /// The stream may send messages as long as this check returns true. Without the check, a stream of notifications
+    /// would continue after the key of its client was revoked.
+    While(Box<dyn Fn() -> bool + Send>),
+}
+
+impl StreamAccess {
+    fn is_valid(&self) -> bool {
+        match self {
+            Self::Reply => true,
+            Self::While(is_valid) => is_valid(),
+        }
+    }
+}
+
 /// Returns the response to a request. `guard` is dropped when the response or its stream ends.
 pub(super) async fn respond(
     mut messages: mpsc::Receiver<OutMessage>,
-    errors: ErrorStatus,
+    (access, errors): (StreamAccess, ErrorStatus),
     guard: impl Send + 'static,
 ) -> Response {
     let first = match timeout(REPLY_WAIT, messages.recv()).await {
-        Ok(Some(OutMessage { scope: MessageScope::Reply(_), text, .. })) => {
+        Ok(Some(reply @ OutMessage { scope: MessageScope::Reply(_), .. })) => {
             let status = match errors {
                 ErrorStatus::Ok => StatusCode::OK,
-                ErrorStatus::ByCode => status_of(&text),
+                ErrorStatus::ByCode => status_of(&reply.text),
             };
-            return json_response(status, text);
+            return json_response(status, reply.into_bytes(("", "")));
         }
         Ok(Some(OutMessage { scope: MessageScope::Cancelled(_), .. })) => return empty(StatusCode::ACCEPTED),
         Ok(Some(other)) => Some(other),
         Ok(None) => return json_response(StatusCode::INTERNAL_SERVER_ERROR, "{}".into()),
         Err(_) => None,
     };
-    event_stream(first, messages, guard)
+    event_stream(first, messages, access, guard)
 }
 
-/// Returns a stream of messages, which ends after a reply.
+/// Returns a stream of messages, which ends after a reply, and before the first message without access.
 pub(super) fn event_stream(
     first: Option<OutMessage>,
     messages: mpsc::Receiver<OutMessage>,
+    access: StreamAccess,
     guard: impl Send + 'static,
 ) -> Response {
-    let state = EventStreamState { first, messages, is_over: false, _guard: guard };
+    let state =
+        EventStreamState { first, rest: Bytes::new(), messages, access, is_over: false, _guard: guard };
     let events = unfold(state, |mut state| async move {
         let event = state.next().await?;
         Some((event, state))
     });
-    let mut response = event_stream::response(events);
+    streamed(event_stream::response(events))
+}
+
+/// Returns a stream with the messages of several requests, one request after the other. It ends after the last reply.
+pub(super) fn batch_stream<G: Send + 'static>(requests: Vec<(mpsc::Receiver<OutMessage>, G)>) -> Response {
+    let states = requests.into_iter().map(|(messages, guard)| EventStreamState {
+        first: None,
+        rest: Bytes::new(),
+        messages,
+        access: StreamAccess::Reply,
+        is_over: false,
+        _guard: guard,
+    });
+    let states: VecDeque<EventStreamState<G>> = states.collect();
+    let events = unfold(states, |mut states| async move {
+        loop {
+            match states.front_mut()?.next().await {
+                Some(event) => return Some((event, states)),
+                None => drop(states.pop_front()),
+            }
+        }
+    });
+    streamed(event_stream::response(events))
+}
+
+/// Returns the messages of a request that ends at once with this message.
+pub(super) fn single(text: String) -> mpsc::Receiver<OutMessage> {
+    let (send, messages) = mpsc::channel(1);
+    let (scope, need, held) = (MessageScope::Connection, MessageNeed::Required, HeldBytes::default());
+    // Sending cannot fail, because the channel is empty.
+    let _ = send.try_send(OutMessage { scope, need, text, held });
+    messages
+}
+
+fn streamed(mut response: Response) -> Response {
     let cache = HeaderValue::from_static("no-cache, no-transform");
     response.headers_mut().insert(header::CACHE_CONTROL, cache);
     response
@@ -75,37 +134,68 @@ pub(super) fn empty(status: StatusCode) -> Response {
     response
 }
 
-pub(super) fn json_response(status: StatusCode, text: String) -> Response {
-    let mut response = Response::new(Body::from(text));
+pub(super) fn json_response(status: StatusCode, text: Bytes) -> Response {
+    let length = text.len();
+    let mut response = Response::new(json_body(text));
     *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_LENGTH, length.into());
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
+/// Returns a body whose frames have a limited size. An encrypted connection copies each frame that waits, so a single
+/// large frame would stay in memory without being counted.
+fn json_body(text: Bytes) -> Body {
+    if text.len() <= FRAME_BYTES_MAX {
+        return Body::from(text);
+    }
+    Body::from_stream(unfold(text, |mut rest| async move {
+        let frame = next_frame(&mut rest)?;
+        Some((Ok::<Bytes, Infallible>(frame), rest))
+    }))
+}
+
+/// Takes the next frame from the rest of a message; `None` at its end.
+fn next_frame(rest: &mut Bytes) -> Option<Bytes> {
+    let length = rest.len().min(FRAME_BYTES_MAX);
+    (length > 0).then(|| rest.split_to(length))
+}
+
 struct EventStreamState<G> {
     first: Option<OutMessage>,
+    /// The rest of a message whose first frames have been sent.
+    rest: Bytes,
     messages: mpsc::Receiver<OutMessage>,
+    access: StreamAccess,
     is_over: bool,
     _guard: G,
 }
 
 impl<G> EventStreamState<G> {
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(frame) = next_frame(&mut self.rest) {
+            return Some(frame);
+        }
         if self.is_over {
             return None;
         }
         let message = match self.first.take() {
-            Some(first) => first,
+            Some(first) => Some(first),
             None => match timeout(KEEP_ALIVE_PAUSE, self.messages.recv()).await {
-                Ok(message) => message?,
-                Err(_) => return Some(Bytes::from_static(b":\n\n")),
+                Ok(message) => Some(message?),
+                Err(_) => None,
             },
         };
+        if !self.access.is_valid() {
+            return None;
+        }
+        let Some(message) = message else { return Some(Bytes::from_static(b":\n\n")) };
         self.is_over = message.scope.is_last();
         if matches!(message.scope, MessageScope::Cancelled(_)) {
             return None;
         }
-        Some(Bytes::from(format!("event: message\ndata: {}\n\n", message.text)))
+        self.rest = message.into_bytes(("event: message\ndata: ", "\n\n"));
+        next_frame(&mut self.rest)
     }
 }
 
@@ -129,7 +219,42 @@ fn status_of(reply: &str) -> StatusCode {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
+    use crate::mcp::outbox::{HeldBytes, MessageNeed};
+
+    fn event_state(messages: mpsc::Receiver<OutMessage>, access: StreamAccess) -> EventStreamState<()> {
+        EventStreamState { first: None, rest: Bytes::new(), messages, access, is_over: false, _guard: () }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn stream_ends_within_one_pause_after_its_client_loses_access() {
+        let (_sender, messages) = mpsc::channel(1);
+        let has_access = Arc::new(AtomicBool::new(true));
+        let checked = Arc::clone(&has_access);
+        let access = StreamAccess::While(Box::new(move || checked.load(Ordering::Relaxed)));
+        let mut state = event_state(messages, access);
+        assert_eq!(state.next().await.as_deref(), Some(&b":\n\n"[..]));
+        has_access.store(false, Ordering::Relaxed);
+        assert_eq!(state.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn notification_is_not_sent_after_its_client_has_lost_access() {
+        let (sender, messages) = mpsc::channel(1);
+        let access = StreamAccess::While(Box::new(|| false));
+        let mut state = event_state(messages, access);
+        let message = OutMessage {
+            scope: MessageScope::Connection,
+            need: MessageNeed::Required,
+            text: "secret".into(),
+            held: HeldBytes::default(),
+        };
+        sender.try_send(message).unwrap();
+        assert_eq!(state.next().await, None);
+    }
 
     #[test]
     fn protocol_errors_have_the_http_status_of_the_specification() {
