@@ -37,13 +37,14 @@ const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(100);
 /// The maximum number of requests that one HTTP/2 connection may have open at the same time.
 const STREAMS_MAX: u32 = 100;
 
-/// The maximum number of requests that the client of an HTTP/2 connection has reset before the server took them up.
-/// Beyond it, the server closes the connection: such a client sends requests faster than it may have them open (rapid
-/// reset, CVE-2023-44487). An ordinary client resets single requests, and the server takes them up at once.
+/// The maximum number of requests that the client of one HTTP/2 connection may reset before the server begins to handle
+/// them. If the client exceeds this number, the server closes the connection: the client evades [`STREAMS_MAX`] with
+/// resets (rapid reset, CVE-2023-44487). An ordinary client does not reach this number, because it resets only single
+/// requests and the server begins to handle each request at once.
 const UNSERVED_RESETS_MAX: usize = 20;
 
 /// The maximum number of requests that the server itself resets on one HTTP/2 connection because they break the
-/// protocol. Beyond it, the server closes the connection.
+/// protocol. After that, the server closes the connection.
 const ERROR_RESETS_MAX: usize = 1_000;
 
 /// The maximum size of the headers of an HTTP/2 request, in bytes. HTTP/1.1 has a limit of its own.

@@ -3,10 +3,11 @@
 
 use std::sync::Arc;
 
-use haft_core::event::{Event, EventSink};
+use haft_core::event::{Event, EventSink, PolicyDecision};
 use haft_core::home::Home;
 use haft_core::principal::Principal;
 use haft_core::result::ToolErrorKind;
+use haft_core::tool_lock::QUARANTINE_RULE;
 use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
 use http::{Method, StatusCode};
 
@@ -57,18 +58,25 @@ fn line_of(principal: &Principal, event: AuditEvent) -> AuditLine {
 impl EventSink for AuditLog {
     fn emit(&self, event: Event) {
         if let Event::ToolFinished { tool, failure, account, .. } = event {
-            let kind = match failure {
-                None => AuditEvent::ToolExecuted,
-                // A call that waits for approval has not failed: the run makes or denies the call after the answer.
-                Some(ToolErrorKind::ApprovalPending) => AuditEvent::ApprovalRequested,
-                Some(_) => AuditEvent::ToolFailed,
-            };
             self.write(AuditLine {
                 target: Some(tool.name().to_owned()),
                 detail: failure.map(|failure| failure.name().to_owned()),
-                ..line_of(&account.principal, kind)
+                ..line_of(&account.principal, of_call(failure, account.verdict.as_ref()))
             });
         }
+    }
+}
+
+/// Returns the audit event of a call that ended.
+fn of_call(failure: Option<ToolErrorKind>, verdict: Option<&PolicyDecision>) -> AuditEvent {
+    let is_quarantined =
+        verdict.and_then(|verdict| verdict.rule.as_deref()).is_some_and(|rule| rule == QUARANTINE_RULE);
+    match failure {
+        None => AuditEvent::ToolExecuted,
+        // A call that waits for approval has not failed: the run makes or denies the call after the answer.
+        Some(ToolErrorKind::ApprovalPending) => AuditEvent::ApprovalRequested,
+        Some(ToolErrorKind::Denied) if is_quarantined => AuditEvent::ToolQuarantined,
+        Some(_) => AuditEvent::ToolFailed,
     }
 }
 
@@ -97,7 +105,27 @@ pub(crate) fn of_reply(
 
 #[cfg(test)]
 mod tests {
+    use haft_core::rules::PermissionDecision;
+
     use super::*;
+
+    #[test]
+    fn refused_call_of_a_quarantined_tool_has_its_own_audit_event() {
+        let check = |failure: Option<ToolErrorKind>, rule: Option<&str>, expected: AuditEvent| {
+            let verdict = PolicyDecision {
+                decision: PermissionDecision::Deny,
+                rule: rule.map(Into::into),
+                consent: None,
+            };
+            assert_eq!(of_call(failure, Some(&verdict)), expected, "{failure:?} {rule:?}");
+        };
+        check(Some(ToolErrorKind::Denied), Some(QUARANTINE_RULE), AuditEvent::ToolQuarantined);
+        check(Some(ToolErrorKind::Denied), Some("bash(rm *): deny"), AuditEvent::ToolFailed);
+        check(Some(ToolErrorKind::Denied), None, AuditEvent::ToolFailed);
+        check(Some(ToolErrorKind::ApprovalPending), None, AuditEvent::ApprovalRequested);
+        check(None, None, AuditEvent::ToolExecuted);
+        assert_eq!(of_call(Some(ToolErrorKind::UnknownTool), None), AuditEvent::ToolFailed);
+    }
 
     #[test]
     fn method_route_and_status_of_a_reply_determine_its_audit_event() {

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use haft_core::digest::Digest;
 use haft_core::principal::Principal;
 use haft_store::api_keys::{
     ApiKeyRecord, ApiKeyStore, ApiKeys, KeyFileVersion, KeyLimits, KeyLookup, KeyScope,
@@ -32,6 +33,9 @@ pub(crate) struct Caller {
     pub(crate) limits: KeyLimits,
     /// The time at which the key or token expires, in milliseconds since 1970.
     pub(crate) expires_ms: Option<u64>,
+    /// The digest of the presented API key; `None` for a caller without one. A rotation keeps the id of the key, so only
+    /// the digest shows whether the secret of an open connection is still valid.
+    pub(crate) key_digest: Option<Digest>,
 }
 
 impl Caller {
@@ -74,6 +78,7 @@ pub(crate) async fn check(
             scopes: vec![KeyScope::Api],
             limits: KeyLimits::default(),
             expires_ms: None,
+            key_digest: None,
         }),
     };
     let required = RequiredAccess { resource, scope: KeyScope::Api };
@@ -170,7 +175,7 @@ pub(crate) async fn caller_with(
     }
     match state.tokens.subject(credential, resource, now_ms()).await {
         Ok(TokenSubject { principal, scopes, limits, expires_ms }) => {
-            Ok(Caller { principal, scopes, limits, expires_ms: Some(expires_ms) })
+            Ok(Caller { principal, scopes, limits, expires_ms: Some(expires_ms), key_digest: None })
         }
         Err(TokenError::Invalid(message)) => {
             Err(ApiError::new(ApiErrorKind::Unauthorized, message).with_code("invalid_token"))
@@ -183,7 +188,7 @@ pub(crate) async fn caller_with(
 }
 
 /// Checks the caller of a connection again before its next message: while the connection stayed open, the key may have
-/// been revoked or changed, or the token may have expired.
+/// been revoked, rotated or changed, or the token may have expired.
 pub(crate) fn renewed(state: &ServerState, caller: &Caller) -> Result<Caller, ApiError> {
     let now_ms = now_ms();
     if caller.expires_ms.is_some_and(|expires| expires <= now_ms) {
@@ -193,17 +198,16 @@ pub(crate) fn renewed(state: &ServerState, caller: &Caller) -> Result<Caller, Ap
     if state.settings.auth == AuthMode::NoAuth || id.starts_with(CREDENTIAL_PREFIX) {
         return Ok(caller.clone());
     }
-    let keys = state.keys.readable()?;
-    let key = keys.all().iter().find(|key| key.id == id && !key.is_expired(now_ms));
-    key.map(caller_of).ok_or_else(|| unauthorized("the API key of this connection was revoked"))
+    state.keys.renewed(caller, now_ms)
 }
 
-fn caller_of(key: &ApiKeyRecord) -> Caller {
+fn caller_of(key: &ApiKeyRecord, digest: Digest) -> Caller {
     Caller {
         principal: key.principal(),
         scopes: key.scopes.clone(),
         limits: key.limits,
         expires_ms: key.expires_ms,
+        key_digest: Some(digest),
     }
 }
 
@@ -241,11 +245,27 @@ impl KeyRing {
     }
 
     fn caller(&self, secret: &str, now_ms: u64) -> Result<Caller, ApiError> {
-        let keys = self.readable()?;
-        match keys.find(secret, now_ms) {
-            KeyLookup::Valid(key) => Ok(caller_of(key)),
+        let (keys, digest) = (self.readable()?, Digest::of_text(secret));
+        match keys.find_digest(digest, now_ms) {
+            KeyLookup::Valid(key) => Ok(caller_of(key, digest)),
             KeyLookup::Expired(key) => Err(unauthorized(format!("the key {}… has expired", key.prefix))),
             KeyLookup::Unknown => Err(unauthorized("the API key is not valid")),
+        }
+    }
+
+    fn renewed(&self, caller: &Caller, now_ms: u64) -> Result<Caller, ApiError> {
+        let keys = self.readable()?;
+        let lookup = caller.key_digest.map(|digest| (keys.find_digest(digest, now_ms), digest));
+        match lookup {
+            Some((KeyLookup::Valid(key), digest)) => Ok(caller_of(key, digest)),
+            Some((KeyLookup::Expired(_), _)) => {
+                Err(unauthorized("the API key of this connection has expired; connect with a valid key"))
+            }
+            Some((KeyLookup::Unknown, _)) | None => {
+                let message =
+                    "the API key of this connection was revoked or replaced; connect with a valid key";
+                Err(unauthorized(message))
+            }
         }
     }
 
@@ -335,6 +355,30 @@ mod tests {
     }
 
     #[test]
+    fn open_connection_loses_access_when_its_secret_is_rotated_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = ApiKeyStore::of(&Home::at(directory.path()));
+        let ring = KeyRing::open(store.clone()).unwrap();
+        let new = NewApiKey {
+            name: "n".into(),
+            tenant: "acme".into(),
+            subject: "anna".into(),
+            scopes: vec![KeyScope::Api],
+            expires_ms: None,
+            limits: KeyLimits::default(),
+        };
+        let (record, secret) = store.create(new, 1).unwrap();
+        let first = ring.caller(secret.expose(), 5).unwrap();
+        let (_, secret) = store.rotate(&record.id, 10).unwrap().unwrap();
+        assert_eq!(ring.renewed(&first, 9).unwrap(), first, "the old secret is valid during the overlap");
+        assert_eq!(ring.renewed(&first, 10).unwrap_err().kind, ApiErrorKind::Unauthorized);
+        let second = ring.caller(secret.expose(), 10).unwrap();
+        store.rotate(&record.id, 0).unwrap().unwrap();
+        assert_eq!(ring.renewed(&first, 9).unwrap_err().kind, ApiErrorKind::Unauthorized);
+        assert_eq!(ring.renewed(&second, 10).unwrap_err().kind, ApiErrorKind::Unauthorized);
+    }
+
+    #[test]
     fn unreadable_key_store_returns_unavailable_with_retry_after() {
         let directory = tempfile::tempdir().unwrap();
         let store = ApiKeyStore::of(&Home::at(directory.path()));
@@ -375,6 +419,7 @@ mod tests {
             scopes: vec![KeyScope::Api],
             limits: KeyLimits::default(),
             expires_ms: None,
+            key_digest: None,
         };
         assert!(caller.require(KeyScope::Api).is_ok());
         assert_eq!(caller.require(KeyScope::Admin).unwrap_err().kind, ApiErrorKind::Forbidden);

@@ -33,21 +33,41 @@ impl FromRequest<Arc<ServerState>> for JsonObject {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {
-        let limit = state.settings.body_bytes_max;
-        let announced = request.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-        if announced.is_some_and(|length| length > limit) {
-            // A client that expects `100 Continue` has not sent the body yet.
-            if !request.headers().contains_key(header::EXPECT) {
-                discard(request.into_body()).await;
-            }
-            return Err(too_large(limit));
-        }
-        let wait = state.settings.body_timeout;
-        let read = timeout(wait, to_bytes(request.into_body(), limit)).await.map_err(|_| too_slow(wait))?;
-        let bytes = read.map_err(|error| unread(&error, limit))?;
-        parsed(bytes).await.map(Self)
+        read(request, state, state.settings.body_bytes_max).await.map(Self)
     }
+}
+
+/// The maximum size of the body of a request that only decides or switches something, in bytes.
+const DECISION_BYTES_MAX: usize = 64 << 10;
+
+/// The body of a request that only decides or switches something: one JSON object of a few fields.
+#[derive(Debug)]
+pub(crate) struct DecisionObject(pub(crate) Map<String, Value>);
+
+impl FromRequest<Arc<ServerState>> for DecisionObject {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, state: &Arc<ServerState>) -> Result<Self, ApiError> {
+        let limit = DECISION_BYTES_MAX.min(state.settings.body_bytes_max);
+        read(request, state, limit).await.map(Self)
+    }
+}
+
+/// Reads and parses a body of at most `limit` bytes.
+async fn read(request: Request, state: &ServerState, limit: usize) -> Result<Map<String, Value>, ApiError> {
+    let announced = request.headers().get(header::CONTENT_LENGTH);
+    let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > limit) {
+        // A client that expects `100 Continue` has not sent the body yet.
+        if !request.headers().contains_key(header::EXPECT) {
+            discard(request.into_body()).await;
+        }
+        return Err(too_large(limit));
+    }
+    let wait = state.settings.body_timeout;
+    let read = timeout(wait, to_bytes(request.into_body(), limit)).await.map_err(|_| too_slow(wait))?;
+    let bytes = read.map_err(|error| unread(&error, limit))?;
+    parsed(bytes).await
 }
 
 async fn parsed(bytes: Bytes) -> Result<Map<String, Value>, ApiError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
-use haft_store::conversations::ConversationRecord;
+use haft_store::conversations::{ConversationRecord, ConversationRefusal, NewConversation};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -15,12 +15,10 @@ use crate::responses::{
     InputItem, ListPage, RequestField, blocking, check_metadata, identified, invalid, resolve_references,
 };
 use crate::server::ServerState;
+use crate::storage_limits;
 
 /// The maximum number of items that one request may add.
 const ITEMS_PER_REQUEST_MAX: usize = 20;
-
-/// The maximum number of items in a conversation.
-pub(crate) const ITEMS_MAX: usize = 10_000;
 
 /// `POST /v1/conversations`: creates a conversation.
 pub(crate) async fn create(
@@ -28,23 +26,14 @@ pub(crate) async fn create(
     caller: Caller,
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
+    storage_limits::check(&state, &caller.principal)?;
     let id = Uuid::new_v4().simple().to_string();
     let metadata = metadata(&body)?.unwrap_or_default();
     let items = items(&state, &caller, &body, &id).await?;
+    let new = NewConversation { created_s: now_ms() / 1000, metadata, items };
     let (store, owner, id) = (state.conversations.clone(), caller.principal, format!("conv_{id}"));
-    let created = blocking(move || {
-        store.create(&owner, &id, now_ms() / 1000)?;
-        store.change(&owner, &id, |record| {
-            record.metadata = metadata;
-            record.items = items;
-        })
-    });
-    created.await?.map(|record| Json(object(&record))).ok_or_else(|| {
-        ApiError::new(
-            ApiErrorKind::NotFound,
-            "the new conversation was deleted before the server stored its items",
-        )
-    })
+    let (created, id) = blocking(move || Ok((store.create(&owner, &id, new)?, id))).await?;
+    created.map(|record| Json(object(&record))).map_err(|refusal| refused(&id, refusal))
 }
 
 /// `GET /v1/conversations/{id}`: returns a conversation of the caller.
@@ -63,6 +52,7 @@ pub(crate) async fn update(
     Path(id): Path<String>,
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
+    storage_limits::check(&state, &caller.principal)?;
     let metadata = metadata(&body)?.ok_or_else(|| invalid("metadata", "`metadata` must be an object"))?;
     let changed = change(&state, &caller, &id, move |record| record.metadata = metadata).await?;
     Ok(Json(object(&changed)))
@@ -88,7 +78,10 @@ pub(crate) async fn add_items(
     Path(id): Path<String>,
     JsonObject(body): JsonObject,
 ) -> Result<Json<Value>, ApiError> {
-    let added = items(&state, &caller, &body, &Uuid::new_v4().simple().to_string()).await?;
+    storage_limits::check(&state, &caller.principal)?;
+    // The ids begin with the id of the conversation, so that an item reference finds its conversation.
+    let unique = format!("{}{:08x}", id.trim_start_matches("conv_"), Uuid::new_v4().as_fields().0);
+    let added = items(&state, &caller, &body, &unique).await?;
     if added.is_empty() {
         return Err(invalid("items", "`items` is missing or empty"));
     }
@@ -139,22 +132,26 @@ pub(crate) async fn find(
     caller: &Caller,
     id: &str,
 ) -> Result<ConversationRecord, ApiError> {
-    let (store, owner, wanted) = (state.conversations.clone(), caller.principal.clone(), id.to_owned());
-    blocking(move || store.get(&owner, &wanted)).await?.ok_or_else(|| missing(id))
+    stored(state, caller, id).await?.ok_or_else(|| missing(id))
 }
 
-/// Appends items, up to the maximum number of items in a conversation.
+/// Returns a conversation of the caller; `None` if there is none with this id.
+pub(crate) async fn stored(
+    state: &ServerState,
+    caller: &Caller,
+    id: &str,
+) -> Result<Option<ConversationRecord>, ApiError> {
+    let (store, owner, wanted) = (state.conversations.clone(), caller.principal.clone(), id.to_owned());
+    blocking(move || store.get(&owner, &wanted)).await
+}
+
+/// Appends items, up to the limits of a conversation.
 pub(crate) async fn append(
     state: &ServerState,
     caller: &Caller,
     id: &str,
     items: Vec<Value>,
 ) -> Result<(), ApiError> {
-    let before = find(state, caller, id).await?;
-    if before.items.len() + items.len() > ITEMS_MAX {
-        let message = format!("a conversation can have at most {ITEMS_MAX} items; begin a new conversation");
-        return Err(invalid("items", message));
-    }
     change(state, caller, id, move |record| record.items.extend(items)).await.map(|_| ())
 }
 
@@ -165,7 +162,17 @@ async fn change(
     change: impl FnOnce(&mut ConversationRecord) + Send + 'static,
 ) -> Result<ConversationRecord, ApiError> {
     let (store, owner, wanted) = (state.conversations.clone(), caller.principal.clone(), id.to_owned());
-    blocking(move || store.change(&owner, &wanted, change)).await?.ok_or_else(|| missing(id))
+    let changed = blocking(move || store.change(&owner, &wanted, change)).await?;
+    changed.map_err(|refusal| refused(id, refusal))
+}
+
+fn refused(id: &str, refusal: ConversationRefusal) -> ApiError {
+    match refusal {
+        ConversationRefusal::NotFound => missing(id),
+        ConversationRefusal::TooManyItems | ConversationRefusal::TooManyBytes => {
+            invalid("items", refusal.to_string())
+        }
+    }
 }
 
 fn metadata(body: &Map<String, Value>) -> Result<Option<Map<String, Value>>, ApiError> {

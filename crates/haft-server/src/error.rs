@@ -64,14 +64,14 @@ pub struct ApiError {
     pub kind: ApiErrorKind,
     /// The problem and the remedy, for the developer of the client.
     pub message: String,
-    /// The invalid field of the request, such as `tools[0].name`.
+    /// The invalid field of the request, such as `tools[0].name`; `None` if the error concerns no single field.
     pub param: Option<String>,
     /// A stable error code, which programs can compare.
     pub code: Option<&'static str>,
     /// `Some(false)` tells clients not to retry, because a retry cannot succeed or could repeat the side effect of a
     /// tool.
     pub should_retry: Option<bool>,
-    /// The seconds after which the same request may succeed.
+    /// The seconds after which the same request may succeed; `None` if the server cannot tell.
     pub retry_after_s: Option<u64>,
 }
 

@@ -4,7 +4,7 @@
 //! other clients. The limit keeps a client that guesses keys from filling the logs, and tells the client to stop.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,7 @@ pub(crate) struct FailedLogins(Mutex<HashMap<IpAddr, (Instant, u32)>>);
 impl FailedLogins {
     /// Counts a failure. If the address has failed too often, returns the time until its failures get status 401 again.
     pub(crate) fn count(&self, address: IpAddr, now: Instant) -> Option<Duration> {
+        let address = counted(address);
         let mut failures = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_over = |began: Instant| now.saturating_duration_since(began) >= WINDOW;
         if failures.len() >= ADDRESSES_MAX && !failures.contains_key(&address) {
@@ -41,6 +42,15 @@ impl FailedLogins {
         }
         *count = count.saturating_add(1);
         (*count > FAILURES_MAX).then(|| WINDOW.saturating_sub(now.saturating_duration_since(*began)))
+    }
+}
+
+/// Returns the address under which a failure is counted. A network of IPv6 addresses usually has one owner, who can use
+/// each of its addresses, so all addresses of a /64 network count together.
+fn counted(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
     }
 }
 
@@ -60,6 +70,21 @@ mod tests {
         assert_eq!(logins.count(one, later), Some(Duration::from_secs(40)));
         assert_eq!(logins.count(other, later), None);
         assert_eq!(logins.count(one, start + WINDOW), None, "a new minute begins");
+    }
+
+    #[test]
+    fn failures_of_an_ipv6_network_are_counted_together() {
+        let (logins, start) = (FailedLogins::default(), Instant::now());
+        let of_host = |host: u32| -> IpAddr { format!("2001:db8:0:1::{host:x}").parse().unwrap() };
+        for host in 0..FAILURES_MAX {
+            assert_eq!(logins.count(of_host(host), start), None);
+        }
+        assert_eq!(logins.count(of_host(9_999), start), Some(WINDOW));
+        assert_eq!(logins.count("2001:db8:0:2::1".parse().unwrap(), start), None);
+        for host in 0..=FAILURES_MAX {
+            let mapped: IpAddr = format!("::ffff:192.0.2.{host}").parse().unwrap();
+            assert_eq!(logins.count(mapped, start), None, "an IPv4 address counts alone");
+        }
     }
 
     #[test]

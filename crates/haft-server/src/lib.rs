@@ -20,6 +20,7 @@ mod event_stream;
 mod failed_logins;
 mod forwarded;
 mod health;
+mod key_spending;
 pub mod mcp;
 mod metrics;
 mod models;

@@ -70,7 +70,7 @@ pub(crate) async fn observe<F: Future<Output = Response>>(
 /// A request that has no reply yet. Dropping it means that the client has disconnected.
 struct UnansweredRequest {
     state: Arc<ServerState>,
-    /// `None` after the reply.
+    /// The data for the access-log line; `None` after the reply, so that a drop then writes no second line.
     seen: Option<SeenRequest>,
 }
 

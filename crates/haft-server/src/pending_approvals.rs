@@ -47,7 +47,7 @@ pub(crate) struct PendingApprovalStats {
 }
 
 impl PendingApprovalStats {
-    /// Combines the values for the requests of responses with those for the requests of MCP clients.
+    /// Returns the statistics of both values together: the sum of the requests, and the age of the oldest request.
     pub(crate) fn and(self, other: Self) -> Self {
         Self { requests: self.requests + other.requests, oldest_age: self.oldest_age.max(other.oldest_age) }
     }
@@ -74,8 +74,9 @@ impl PendingApprovals {
         }
     }
 
-    /// Removes the requests of a response from memory, so that only the caller ends its run. The file stays until the
-    /// run has ended, so that the next process ends the run if this one cannot.
+    /// Removes the requests of a response from memory and returns them, so that only the code that took them ends the run
+    /// of the response. The file stays until that run has ended: if this process dies before, the next process ends the
+    /// run.
     pub(crate) fn take(&self, response: &str) -> Option<PendingApprovalRecord> {
         self.records().remove(response)
     }
@@ -244,7 +245,8 @@ async fn end_run(state: &ServerState, principal: &Principal, run: &str) -> Denie
         approvals: AnswerSource::ThroughHandle,
         elicitations: AnswerSource::Denied,
         queue_entry: QueueEntry::Accepted,
-        // An earlier process may have ended the run, but not changed the response.
+        // Accept a run that has already ended: an earlier process may have ended the run and stopped before it changed
+        // the response.
         finished: FinishedRun::EndsAgain,
         ..RunHooks::default()
     };

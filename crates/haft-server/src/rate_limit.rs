@@ -15,16 +15,18 @@ use haft_core::home::Home;
 use haft_core::principal::Principal;
 use haft_core::result::{ToolError, ToolErrorKind};
 use haft_store::api_keys::KeyLimits;
-use haft_store::spending::SpendingStore;
+use haft_store::spending::{MissingSum, SpendingStore};
 use http::{HeaderMap, HeaderValue, Method};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
+use crate::key_spending::KeySpending;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 use crate::storage_limits::RETRY_AFTER_S;
+use crate::store_errors::StoreErrors;
 
 /// The maximum number of keys whose counters are kept. When it is reached, the counters of keys without a response in
 /// progress are reset.
@@ -47,6 +49,11 @@ tokio::task_local! {
 /// Runs a handler. A response that the handler starts can take the slot.
 async fn with_slot<T>(slot: Option<ResponseSlot>, handler: impl Future<Output = T>) -> T {
     REQUEST_SLOT.scope(RefCell::new(slot), handler).await
+}
+
+/// Prepares work for another task, which takes over the slot of the request that this task handles.
+pub(crate) fn with_slot_of_request<T>(work: impl Future<Output = T>) -> impl Future<Output = T> {
+    with_slot(take_slot(), work)
 }
 
 /// Takes the slot of the request that this task handles; `None` if its key has no limit on concurrent responses.
@@ -100,6 +107,15 @@ pub(crate) fn admit_run(state: &ServerState, owner: &Principal) -> Result<Option
     })
 }
 
+/// Counts a response of an earlier process that this process must continue. It cannot be refused, because the server has
+/// accepted it.
+pub(crate) fn count_continued(state: &ServerState, owner: &Principal) -> Option<ResponseSlot> {
+    match state.settings.auth {
+        AuthMode::Keys => Some(state.limits.count_continued(owner.credential_id(), Instant::now())),
+        AuthMode::NoAuth => None,
+    }
+}
+
 /// Counts a request against all limits of the caller.
 fn decide(state: &ServerState, caller: &Caller, kind: RequestKind) -> RateDecision {
     match state.settings.auth {
@@ -125,8 +141,8 @@ fn decide(state: &ServerState, caller: &Caller, kind: RequestKind) -> RateDecisi
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RateLimits {
     usage: Arc<Mutex<HashMap<String, KeyUsage>>>,
-    /// The store of costs; `None` only in tests that have no costs.
-    spending: Option<Arc<SpendingStore>>,
+    /// The costs; `None` only in tests that have no costs.
+    spending: Option<Arc<KeySpending>>,
 }
 
 #[derive(Debug)]
@@ -230,8 +246,9 @@ pub(crate) struct ResponseSlot {
 }
 
 impl RateLimits {
-    pub(crate) fn of(home: &Home) -> Self {
-        Self { usage: Arc::default(), spending: Some(Arc::new(SpendingStore::of(home))) }
+    pub(crate) fn of(home: &Home, errors: Arc<StoreErrors>) -> Self {
+        let spending = KeySpending::new(SpendingStore::of(home), errors);
+        Self { usage: Arc::default(), spending: Some(Arc::new(spending)) }
     }
 
     /// Returns the refusal if the key has reached its cost limit. The last response may exceed the limit, because its
@@ -276,6 +293,14 @@ impl RateLimits {
         Ok(self.slot(usage, key))
     }
 
+    /// Counts a response in progress. The limits of the key are not known yet; its next request sets them.
+    fn count_continued(&self, key: &str, now: Instant) -> ResponseSlot {
+        let mut keys = self.keys();
+        let full = || KeyUsage::full(KeyLimits::default(), now);
+        keys.entry(key.to_owned()).or_insert_with(full).responses += 1;
+        ResponseSlot { limits: self.clone(), key: key.to_owned() }
+    }
+
     /// Counts a response in progress, if the key has a limit on them.
     fn slot(&self, usage: &mut KeyUsage, key: &str) -> Option<ResponseSlot> {
         usage.limits.concurrent_responses?;
@@ -287,6 +312,13 @@ impl RateLimits {
         if let Some(usage) = self.keys().get_mut(key) {
             usage.tokens.left -= i128::from(tokens) * PARTS;
         }
+    }
+
+    /// Returns what happens to a cost if no sum is stored for the key. For a key with a cost limit, the store creates
+    /// the sum: such a key may never have started a response, for example if it only calls tools through `/mcp`.
+    fn missing_sum(&self, key: &str) -> MissingSum {
+        let limit = self.keys().get(key).and_then(|usage| usage.limits.nano_usd_per_month);
+        limit.map_or(MissingSum::Ignored, |_| MissingSum::Created)
     }
 
     fn keys(&self) -> MutexGuard<'_, HashMap<String, KeyUsage>> {
@@ -305,8 +337,8 @@ impl EventSink for RateLimits {
         if let Some((spending, cost)) = self.spending.as_ref().zip(account.cost)
             && !key.is_empty()
         {
-            // Ignore the error: the next request cannot read the sum either, and then gets the error.
-            let _ = spending.add(key, &month_of(&Timestamp::now()), cost.nano_usd);
+            let missing = self.missing_sum(key);
+            spending.charge(key, &month_of(&Timestamp::now()), cost.nano_usd, missing);
         }
     }
 }
@@ -477,7 +509,8 @@ impl RefusedBy {
                     .after(whole_seconds(retry_after));
             }
             Self::CostUnknown => {
-                let message = "the server cannot read the cost of this key, so it cannot check the cost limit; ask its operator";
+                let message = "the server cannot read how much this API key has spent, so it cannot check the cost limit; report this to the \
+                     operator of the server";
                 return ApiError::new(ApiErrorKind::Unavailable, message).after(RETRY_AFTER_S);
             }
             Self::CountersRemoved => {
@@ -510,6 +543,8 @@ fn add_headers(headers: &mut HeaderMap, state: &[(LimitHeaders, LimitState)]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::Metrics;
+    use crate::operator_log::OperatorLog;
 
     const LIMITS: KeyLimits = KeyLimits {
         requests_per_minute: Some(3),
@@ -591,12 +626,13 @@ mod tests {
     fn key_is_refused_if_its_monthly_cost_is_at_the_limit_or_unreadable() {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::at(directory.path());
-        let limits = RateLimits::of(&home);
+        let errors = Arc::new(StoreErrors::new(Metrics::default(), OperatorLog::default()));
+        let limits = RateLimits::of(&home, errors);
         let now: Timestamp = "2026-11-30T23:59:00Z".parse().unwrap();
         let capped = KeyLimits { nano_usd_per_month: Some(10), ..KeyLimits::default() };
         let refused = |at: &Timestamp| limits.refused_by_cost("key_1", capped, at);
         assert_eq!(refused(&now), None);
-        limits.spending.as_ref().unwrap().add("key_1", "2026-11", 10).unwrap();
+        limits.spending.as_ref().unwrap().charge("key_1", "2026-11", 10, MissingSum::Created);
         assert_eq!(refused(&now), Some(RefusedBy::Cost { retry_after: Duration::from_mins(1) }));
         assert_eq!(refused(&"2026-12-01T00:00:00Z".parse().unwrap()), None);
         std::fs::write(home.data().join("spending/key_1.json"), "?").unwrap();

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn text_without_duplicates_gives_the_value_that_serde_gives() {
+    fn text_without_duplicate_fields_is_parsed_like_by_serde() {
         for text in [
             r#"{"":[null,true,false,"",0,-0,-1,1.5,-0.0,1e300,18446744073709551615,-9223372036854775808,1e-5]}"#,
             r#"{"a":{"b":{"c":[[],{},[{}]]}},"e":"\ud83d\ude00\n\u0000","z":99999999999999999999999}"#,
@@ -199,7 +199,7 @@ mod tests {
 
     /// serde's own implementation would parse the text in this field, and return its value instead of the object.
     #[test]
-    fn private_names_of_the_parser_are_ordinary_fields() {
+    fn field_with_a_private_name_of_the_parser_is_an_ordinary_field() {
         let object = parse(r#"{"$serde_json::private::RawValue":"[]"}"#).unwrap();
         assert_eq!(object["$serde_json::private::RawValue"], "[]");
     }

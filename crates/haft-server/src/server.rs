@@ -10,8 +10,9 @@ use std::time::Duration;
 use haft_config::ResolvedConfig;
 use haft_config::resolved::{ServeRunLimits, ServeSettings};
 use haft_config::skills::{SkillError, Skills};
+use haft_core::event::EventSink;
 use haft_core::principal::Principal;
-use haft_core::result::ToolError;
+use haft_core::result::{ToolError, ToolErrorKind};
 use haft_runtime::runs::{RunAdmission, RunPermit};
 use haft_runtime::{RunQueueLimits, Runtime};
 use haft_store::access_log::AccessLogFile;
@@ -34,12 +35,14 @@ use crate::audit::AuditLog;
 use crate::auth::{KeyRing, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::failed_logins::FailedLogins;
-use crate::mcp::http::HttpGateway;
-use crate::mcp::{BuiltinAccess, McpGateway};
+use crate::mcp::McpGateway;
+use crate::mcp::http::{GatewayAccess, HttpGateway};
 use crate::metrics::Metrics;
 use crate::pending_approvals::{self, PendingApprovalStats, PendingApprovals};
 use crate::rate_limit::{self, RateLimits, ResponseSlot};
-use crate::responses::{CutRequests, LiveResponses, RESTART_S, continue_unfinished};
+use crate::responses::{
+    Continuations, CutRequests, LiveResponses, RESTART_S, continue_unfinished, read_unfinished,
+};
 use crate::router::router;
 use crate::server_threads::ServerThreads;
 use crate::settings::{AuthMode, ServerSettings};
@@ -96,6 +99,7 @@ pub(crate) struct ServerState {
     pub(crate) tenant_data: TenantData,
     pub(crate) tenant_sizes: TenantSizes,
     pub(crate) live: Arc<LiveResponses>,
+    pub(crate) continuations: Continuations,
     pub(crate) pending_approvals: PendingApprovals,
     /// The calls of MCP clients that wait for approval.
     pub(crate) waiting_calls: WaitingCalls,
@@ -103,7 +107,7 @@ pub(crate) struct ServerState {
     pub(crate) cut_requests: CutRequests,
     pub(crate) webhook: Webhook,
     pub(crate) metrics: Metrics,
-    pub(crate) store_errors: StoreErrors,
+    pub(crate) store_errors: Arc<StoreErrors>,
     pub(crate) unknown_fields: UnknownFields,
     pub(crate) limits: RateLimits,
     pub(crate) failed_logins: FailedLogins,
@@ -167,13 +171,31 @@ impl ActiveWork {
     }
 
     pub(crate) fn begin(state: &Arc<ServerState>) -> Self {
+        Self::continued(state, rate_limit::take_slot())
+    }
+
+    /// Counts a response of an earlier process as in progress. Never refuses it, because the earlier process has
+    /// accepted it.
+    pub(crate) fn continued(state: &Arc<ServerState>, slot: Option<ResponseSlot>) -> Self {
         state.active.send_modify(|active| *active += 1);
-        Self { state: Arc::clone(state), _slot: rate_limit::take_slot() }
+        Self { state: Arc::clone(state), _slot: slot }
     }
 
     pub(crate) fn state(&self) -> &Arc<ServerState> {
         &self.state
     }
+}
+
+/// Admits a run that an MCP client starts, unless the server is stopping. The server waits for the run when it stops, as
+/// it waits for a response.
+fn admit_run(state: &Arc<ServerState>, owner: &Principal) -> Result<RunPermit, ToolError> {
+    let stopping = |error: ApiError| {
+        let wait = error.retry_after_s.map(|seconds| format!("; try again in {seconds} s"));
+        let message = format!("{}{}", error.message, wait.unwrap_or_default());
+        ToolError::new(ToolErrorKind::Unavailable, message)
+    };
+    let active = ActiveWork::admit(state).map_err(stopping)?;
+    Ok(RunPermit::holding(Some((active, rate_limit::admit_run(state, owner)?))))
 }
 
 impl Drop for ActiveWork {
@@ -199,13 +221,14 @@ pub struct ReloadedFiles {
 pub struct ConfigReloads {
     state: Arc<ServerState>,
     mcp: Option<Arc<HttpGateway>>,
-    /// A runtime that only the agents of the MCP gateway use.
+    /// A second runtime, which runs only the agents of the MCP gateway; `None` if the server's runtime runs them.
     runtime: Option<Runtime>,
+    /// The URL of this server for a browser on the same machine; `None` if the server also listens for other machines.
+    own_address: Option<String>,
 }
 
 impl ConfigReloads {
-    /// Also reloads the runtime that runs the agents of the MCP gateway, if this is another runtime than that of the
-    /// server.
+    /// Also reloads `runtime`, which runs the agents of the MCP gateway; `None` if the server's own runtime runs them.
     #[must_use]
     pub fn with_runtime(mut self, runtime: Option<Runtime>) -> Self {
         self.runtime = runtime;
@@ -213,23 +236,39 @@ impl ConfigReloads {
     }
 
     /// Uses the new files for later runs and for later calls of MCP clients, and returns the warnings about the files.
-    /// If an agent or a skill has an error that it did not have before, keeps all old files and returns the errors.
+    /// If an agent or a skill has an error that it did not have before, or the server cannot use the certificate or the
+    /// secret of the webhook, keeps all old files and returns the errors.
     pub async fn apply(&self, files: ReloadedFiles) -> Result<Vec<String>, Vec<String>> {
         let ReloadedFiles { config, agents, skills, gateway } = files;
         let mut errors = agents.new_errors(&self.state.agents.get());
         errors.extend(new_skill_errors(&skills, &self.state.runtime.skills()));
-        if !errors.is_empty() {
-            self.refuse();
-            return Err(errors);
+        errors.extend(webhook_problem(&config.serve).map(|problem| ServeError::Webhook(problem).to_string()));
+        let certificate = match self.new_certificate(&config.serve) {
+            Ok(certificate) if errors.is_empty() => certificate,
+            certificate => {
+                errors.extend(certificate.err().map(|error| error.to_string()));
+                self.refuse();
+                return Err(errors);
+            }
+        };
+        if let Some((tls, next)) = self.state.tls.as_ref().zip(certificate) {
+            tls.replace(next);
         }
         let mut warnings: Vec<String> = agents.warnings().chain(skill_warnings(&skills)).collect();
+        let address = browser_address(&config.serve, self.own_address.as_deref());
         self.state.agents.replace(agents);
         warnings.extend(self.apply_config(config, skills).await);
         // Reload the gateway last, because the runs of its agents need the new configuration.
         if let Some((mcp, gateway)) = self.mcp.as_ref().zip(gateway) {
-            mcp.replace(gateway);
+            mcp.replace(gateway, address);
         }
         Ok(warnings)
+    }
+
+    /// Reads the files of the certificate again; `None` if the server or the new configuration has no certificate.
+    fn new_certificate(&self, serve: &ServeSettings) -> Result<Option<ServerTls>, ServeError> {
+        let files = self.state.tls.as_ref().and(serve.tls.as_ref());
+        files.map(ServerTls::load).transpose().map_err(ServeError::Tls)
     }
 
     async fn apply_config(&self, config: ResolvedConfig, skills: Skills) -> Vec<String> {
@@ -237,20 +276,11 @@ impl ConfigReloads {
         self.state.metrics.set_servers(&config, &skills);
         self.state.runtime.queue().set_limits(queue_limits(&config.serve));
         self.state.tokens.replace(config.serve.clone());
-        let tls = self.state.tls.as_ref().zip(config.serve.tls.as_ref());
-        let certificate = tls.map(|(tls, files)| tls.reload(files)).transpose();
-        let webhook = webhook_problem(&config.serve);
         if let Some(runtime) = &self.runtime {
             // Ignore the warnings of this runtime, because the server's runtime returns the same warnings.
             runtime.reload_with_skills(config.clone(), skills.clone()).await;
         }
-        let mut warnings = self.state.runtime.reload_with_skills(config, skills).await;
-        warnings.extend(webhook.map(|problem| format!("the server sends no webhooks: {problem}")));
-        if let Err(problem) = certificate {
-            warnings.push(format!(
-                "the server keeps the old certificate, because it cannot use the new one: {problem}"
-            ));
-        }
+        let warnings = self.state.runtime.reload_with_skills(config, skills).await;
         self.state.audit.note(AuditEvent::ConfigReloaded);
         warnings
     }
@@ -277,6 +307,11 @@ fn new_skill_errors(skills: &Skills, before: &Skills) -> Vec<String> {
 /// Returns the warnings about the skills that the server does not use.
 fn skill_warnings(skills: &Skills) -> impl Iterator<Item = String> {
     skills.errors.iter().map(|error| format!("the server ignores a skill with an error: {error}"))
+}
+
+/// Returns the address that a user's browser can open: the public address, or the address of this machine.
+fn browser_address(serve: &ServeSettings, own: Option<&str>) -> Option<String> {
+    serve.public_url.clone().or_else(|| own.map(str::to_owned))
 }
 
 fn webhook_problem(serve: &ServeSettings) -> Option<String> {
@@ -358,24 +393,24 @@ impl Server {
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let address = listener.local_addr().map_err(unusable)?;
         let access = AccessRules::of(&settings, address);
-        let responses = ResponseStore::of(runtime.home());
-        let conversations = ConversationStore::of(runtime.home());
-        let idempotency = FileIdempotencyKeys::of(runtime.home());
-        let (metrics, limits) = (Metrics::default(), RateLimits::of(runtime.home()));
+        let home = runtime.home();
+        let (responses, conversations) = (ResponseStore::of(home), ConversationStore::of(home));
+        let idempotency = FileIdempotencyKeys::of(home);
+        let (metrics, log) = (Metrics::default(), settings.log.clone());
+        let store_errors = Arc::new(StoreErrors::new(metrics.clone(), log.clone()));
+        let limits = RateLimits::of(home, Arc::clone(&store_errors));
         metrics.set_servers(&runtime.config(), &runtime.skills());
         runtime.watch(Arc::new(metrics.clone()));
         runtime.watch(Arc::new(limits.clone()));
         let tokens = AccessTokens::new(settings.serve.clone(), metrics.clone());
-        let access_log = AccessLogFile::of(runtime.home());
-        let audit = AuditLog::of(runtime.home(), metrics.clone());
+        let access_log = AccessLogFile::of(home);
+        let audit = AuditLog::of(home, metrics.clone());
         runtime.watch(Arc::new(audit.clone()));
-        let seal_keys = SealKeyStore::of(runtime.home());
-        let workspaces = WorkspaceStore::of(runtime.home());
-        let pending_approvals = PendingApprovals::of(runtime.home());
-        let used_approvals = UsedApprovals::of(runtime.home());
-        let tenant_data = TenantData::of(runtime.home());
+        let seal_keys = SealKeyStore::of(home);
+        let workspaces = WorkspaceStore::of(home);
+        let (pending_approvals, used_approvals) = (PendingApprovals::of(home), UsedApprovals::of(home));
+        let tenant_data = TenantData::of(home);
         let switchboard = ToolSwitchboard::open(&runtime).map_err(ServeError::Switches)?;
-        let log = settings.log.clone();
         let state = ServerState {
             settings,
             runtime,
@@ -392,12 +427,13 @@ impl Server {
             tenant_data,
             tenant_sizes: TenantSizes::default(),
             live: Arc::default(),
+            continuations: Continuations::default(),
             pending_approvals,
             waiting_calls: WaitingCalls::default(),
             used_approvals,
             cut_requests: CutRequests::default(),
             webhook: Webhook::new(metrics.clone()),
-            store_errors: StoreErrors::new(metrics.clone(), log.clone()),
+            store_errors,
             unknown_fields: UnknownFields::new(log),
             metrics,
             limits,
@@ -416,27 +452,21 @@ impl Server {
     /// Adds the MCP gateway at `/mcp`.
     #[must_use]
     pub fn with_mcp(mut self, gateway: McpGateway, routes: ServedRoutes) -> Self {
-        // A server with only the gateway offers built-in tools to the person who started it. A server with all routes
-        // requires a scope for built-in tools, which callers without a key do not have.
-        let without_keys = match (self.state.settings.auth, routes) {
-            (AuthMode::NoAuth, ServedRoutes::McpOnly) => Some(BuiltinAccess::Offered),
-            (AuthMode::NoAuth, ServedRoutes::All) => Some(BuiltinAccess::Withheld),
-            (AuthMode::Keys, _) => None,
-        };
+        let access = GatewayAccess { auth: self.state.settings.auth, routes };
         // Without the native API, no caller could decide about a call that waits for approval.
         let approvers = match (self.state.settings.auth, routes) {
             (AuthMode::Keys, ServedRoutes::All) => Some(waiting_calls::approvers(&self.state)),
             (AuthMode::NoAuth, _) | (_, ServedRoutes::McpOnly) => None,
         };
-        let gateway = HttpGateway::new(gateway, (without_keys, approvers), self.browser_address());
+        let address = browser_address(&self.state.settings.serve, self.own_address().as_deref());
+        let gateway = HttpGateway::new(gateway, (access, approvers), address);
         self.mcp = Some(MountedMcp { gateway, routes });
         self
     }
 
-    /// Returns the address that a user's browser can open: the public address, or the address of this machine.
-    fn browser_address(&self) -> Option<String> {
-        let public = self.state.settings.serve.public_url.clone();
-        public.or_else(|| self.address.ip().is_loopback().then(|| self.url()))
+    /// Returns the address that a browser on this machine can open, if the server listens only on this machine.
+    fn own_address(&self) -> Option<String> {
+        self.address.ip().is_loopback().then(|| self.url())
     }
 
     /// Returns the agents that requests can use now.
@@ -449,13 +479,14 @@ impl Server {
         &self.state.runtime
     }
 
-    /// Returns the check for runs of this server's runtime that no request for a response starts, such as the run of an
-    /// agent that a client calls through the MCP gateway: the disk space and the limits of the key.
+    /// Returns the check that a run of this server's runtime must pass if it is started without a request for a
+    /// response. An example is the run of an agent that a client calls through the MCP gateway. The check covers the
+    /// disk space and the limits of the key.
     pub fn run_admission(&self) -> RunAdmission {
         let state = Arc::clone(&self.state);
         Arc::new(move |owner: &Principal| {
             storage_limits::check(&state, owner).map_err(ToolError::from)?;
-            rate_limit::admit_run(&state, owner).map(RunPermit::holding)
+            admit_run(&state, owner)
         })
     }
 
@@ -465,13 +496,20 @@ impl Server {
     pub fn run_admission_to(&self, runtime: &Runtime) -> RunAdmission {
         runtime.watch(Arc::new(self.state.limits.clone()));
         let state = Arc::clone(&self.state);
-        Arc::new(move |owner: &Principal| rate_limit::admit_run(&state, owner).map(RunPermit::holding))
+        Arc::new(move |owner: &Principal| admit_run(&state, owner))
+    }
+
+    /// Returns the sinks that record the calls of MCP clients: the metrics, the audit log, and the tokens and the cost of
+    /// the key. The runs of agents have these sinks already.
+    pub fn call_sinks(&self) -> Vec<Arc<dyn EventSink>> {
+        let ServerState { metrics, audit, limits, .. } = &*self.state;
+        vec![Arc::new(metrics.clone()), Arc::new(audit.clone()), Arc::new(limits.clone())]
     }
 
     /// Returns a handle that replaces the configuration while the server runs.
     pub fn reloads(&self) -> ConfigReloads {
         let mcp = self.mcp.as_ref().map(|mounted| Arc::clone(&mounted.gateway));
-        ConfigReloads { state: Arc::clone(&self.state), mcp, runtime: None }
+        ConfigReloads { state: Arc::clone(&self.state), mcp, runtime: None, own_address: self.own_address() }
     }
 
     /// Returns the server's URL, built from its address.
@@ -497,6 +535,7 @@ impl Server {
         // meant for the data of the local user.
         let sweeping = serves_api.then(|| tokio::spawn(sweep_repeatedly(Arc::clone(&state))));
         if serves_api {
+            read_unfinished(&state);
             threads.handles().spawn(continue_unfinished(Arc::clone(&state)));
             tokio::spawn(pending_approvals::expire(Arc::clone(&state)));
             // Read the unannounced approval requests before the server accepts requests, because the responses of this

@@ -32,8 +32,8 @@ tokio::task_local! {
     static CHUNKS: Arc<ChunkCounter>;
 }
 
-/// Counts the chunks of a stream twice: when the HTTP library takes one, and when it asks for the next one. Between the
-/// two, the library waits until the client allows more data.
+/// Counts the chunks of a stream that the HTTP library has taken, and those that it has sent. A chunk counts as sent
+/// when the library asks for the next one. Until then, the library waits for the client to allow more data.
 #[derive(Debug, Default)]
 struct ChunkCounter {
     taken: AtomicU64,
@@ -41,7 +41,7 @@ struct ChunkCounter {
 }
 
 impl ChunkCounter {
-    /// Returns the number of chunks so far if the last chunk is not sent yet.
+    /// Returns the number of chunks so far; `None` if the last chunk is already sent.
     fn unsent(&self) -> Option<u64> {
         let taken = self.taken.load(Ordering::Relaxed);
         (self.sent.load(Ordering::Relaxed) < taken).then_some(taken)

@@ -1,4 +1,4 @@
-//! Refuses new runs if the disk is almost full, or if a tenant stores too much.
+//! Refuses new runs and new items of conversations if the disk is almost full, or if a tenant stores too much.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,15 +31,15 @@ impl TenantSizes {
     }
 }
 
-/// The reason why a new run has no space for its data.
+/// The reason why new data has no space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum StorageRefusal {
     DiskFull { free_percent: u64, percent_min: u64 },
     TenantQuota { bytes: u64, bytes_max: u64 },
 }
 
-/// Refuses a new run that has no space for its data. Runs in progress are not affected, because a run that cannot write
-/// its journal loses work that was already paid for.
+/// Refuses a new run, or a change to a conversation, that has no space for its data. Runs in progress are not affected,
+/// because a run that cannot write its journal loses work that was already paid for.
 pub(crate) fn check(state: &ServerState, owner: &Principal) -> Result<(), StorageRefusal> {
     let limits = state.runtime.config().serve.storage;
     let percent_min = limits.free_disk_percent_min;
@@ -60,12 +60,13 @@ impl fmt::Display for StorageRefusal {
         match self {
             Self::DiskFull { free_percent, percent_min } => write!(
                 f,
-                "the disk of the server is almost full: {free_percent} % is free, and new runs need {percent_min} %"
+                "the disk of the server is almost full: {free_percent} % is free, and new data needs {percent_min} %"
             ),
             Self::TenantQuota { bytes, bytes_max } => write!(
                 f,
-                "the data of this tenant occupies {bytes} bytes, and the limit is {bytes_max}; delete responses or \
-                 conversations"
+                "the data of this tenant occupies {bytes} bytes, and the limit is {bytes_max}; delete responses and \
+                 conversations, or ask the operator of the server for more space: sessions, tool outputs and \
+                 workspaces of deleted responses stay until they expire"
             ),
         }
     }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use crate::metrics::Metrics;
 use crate::operator_log::OperatorLog;
 
-/// The minimum time between two warnings about the same store. On a full disk, every response fails to be stored.
+/// The minimum time between two warnings about the same store. Without it, a full disk would cause a warning for every
+/// response.
 const WARNING_PAUSE: Duration = Duration::from_mins(1);
 
 /// The stores of the server.
@@ -18,11 +19,12 @@ pub(crate) enum StoreKind {
     Conversations,
     Approvals,
     IdempotencyKeys,
+    Spending,
 }
 
 impl StoreKind {
-    pub(crate) const ALL: [Self; 4] =
-        [Self::Responses, Self::Conversations, Self::Approvals, Self::IdempotencyKeys];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Responses, Self::Conversations, Self::Approvals, Self::IdempotencyKeys, Self::Spending];
 
     /// Returns the label of the store in the metrics.
     pub(crate) fn label(self) -> &'static str {
@@ -31,6 +33,7 @@ impl StoreKind {
             Self::Conversations => "conversations",
             Self::Approvals => "approvals",
             Self::IdempotencyKeys => "idempotency_keys",
+            Self::Spending => "spending",
         }
     }
 
@@ -40,6 +43,7 @@ impl StoreKind {
             Self::Conversations => "the items of a conversation",
             Self::Approvals => "an approval request",
             Self::IdempotencyKeys => "an idempotency key",
+            Self::Spending => "the monthly cost of a key",
         }
     }
 }

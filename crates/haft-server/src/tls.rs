@@ -23,11 +23,10 @@ impl ServerTls {
         Ok(Self(RwLock::new(Arc::new(config(files)?))))
     }
 
-    /// Loads the certificate from the files. If it cannot be used, the old certificate stays in use.
-    pub(crate) fn reload(&self, files: &TlsFiles) -> Result<(), String> {
-        let next = Arc::new(config(files)?);
+    /// Uses the certificate of the other value for new connections.
+    pub(crate) fn replace(&self, next: Self) {
+        let next = next.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = next;
-        Ok(())
     }
 
     pub(crate) fn acceptor(&self) -> TlsAcceptor {

@@ -24,7 +24,7 @@ const SWITCHES_MAX: usize = 1_000;
 pub(crate) struct ToolSwitchboard {
     store: ToolSwitchStore,
     switches: ToolSwitches,
-    /// Held during a change, so that runs see the changes in the same order as the file.
+    /// The lock that is held during a change. Without it, runs could see two changes in another order than the file.
     changing: Mutex<()>,
 }
 

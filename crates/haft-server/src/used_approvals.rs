@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn approval_is_used_once_unless_its_run_did_not_start() {
+    fn approval_can_be_used_again_only_if_its_run_did_not_start() {
         let directory = tempfile::tempdir().unwrap();
         let open = || UsedApprovals::of(&Home::at(directory.path()));
         let used = open();

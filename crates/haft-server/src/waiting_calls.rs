@@ -22,14 +22,14 @@ use crate::mcp::{CallingClient, OperatorApprovers};
 use crate::pending_approvals::PendingApprovalStats;
 use crate::server::ServerState;
 
-/// The longest time between two checks whether a request has expired. A reload of the configuration may shorten its
-/// lifetime.
+/// The longest time between two checks whether an approval request has expired. The server checks repeatedly, because a
+/// reload of the configuration may shorten the lifetime of a request that already waits.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// The prefix of the ids of these requests.
+/// The prefix of the ids of approval requests about calls of MCP clients.
 const ID_PREFIX: &str = "mcpc";
 
-/// The `server_label` of these requests: for its clients, the gateway is one server.
+/// The `server_label` of approval requests about calls of MCP clients. These clients see the gateway as one server.
 pub(crate) const CALL_SERVER_LABEL: &str = "haft";
 
 const EXPIRED: &str = "its approval request had no answer within `serve.approvalTimeout`";
@@ -142,7 +142,8 @@ impl ApiApprover {
         if guard.withdraw(end) {
             return ApprovalAnswer::Unanswered(reason);
         }
-        // A decision came at the same time as the end, and takes precedence.
+        // Another task has removed the request to deliver a decision. Use this decision, because the API has already
+        // confirmed it to the operator.
         decision.await.unwrap_or(ApprovalAnswer::Deny)
     }
 

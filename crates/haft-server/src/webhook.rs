@@ -96,8 +96,8 @@ impl Webhook {
         begin_delivery(state, receiver, event(), slot);
     }
 
-    /// Begins the delivery of approval requests that an earlier process has not delivered. Waits for a slot: after a
-    /// restart there may be many.
+    /// Begins the delivery of approval requests that an earlier process has not delivered. Waits for a free slot,
+    /// because after a restart more than [`DELIVERIES_MAX`] deliveries may be due.
     pub(crate) async fn announce_again(
         &self,
         state: &Arc<ServerState>,
@@ -122,7 +122,7 @@ impl WebhookReceiver {
     }
 }
 
-/// Delivers an event in a task of its own, which holds the slot.
+/// Delivers an event in a task of its own. The task holds the slot until the delivery ends.
 fn begin_delivery(
     state: &Arc<ServerState>,
     receiver: WebhookReceiver,

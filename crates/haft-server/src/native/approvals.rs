@@ -10,12 +10,13 @@ use haft_core::approval::ApprovalAnswer;
 use haft_store::api_keys::KeyScope;
 use haft_store::audit_log::AuditEvent;
 use haft_store::pending_approvals::expires_ms;
+use http::HeaderMap;
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::auth::Caller;
-use crate::body::JsonObject;
+use crate::body::DecisionObject;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::responses::{self, invalid};
 use crate::server::ServerState;
@@ -126,13 +127,15 @@ pub(super) async fn list(
     Ok(Json(ApprovalList { data }))
 }
 
-/// `POST /api/v1/approvals/{id}`. The server handles the decision about a response like an approval answer that a client
-/// sends to `/v1/responses`. A decision about the call of an MCP client continues this call.
+/// `POST /api/v1/approvals/{id}`. If the approval request belongs to a response, the server handles the decision like an
+/// approval answer that a client sends to `/v1/responses`. If it belongs to a call of an MCP client, the waiting call gets
+/// the decision.
 pub(super) async fn decide(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(id): Path<String>,
-    JsonObject(mut body): JsonObject,
+    headers: HeaderMap,
+    DecisionObject(mut body): DecisionObject,
 ) -> Result<Response, ApiError> {
     let Some(approve) = body.get("approve").and_then(Value::as_bool) else {
         return Err(invalid("approve", "`approve` must be true or false"));
@@ -154,7 +157,7 @@ pub(super) async fn decide(
         ("tools", body.remove("tools").unwrap_or_default()),
     ];
     let body = fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    responses::create_in_background(&state, &caller, body).await
+    responses::create_in_background(&state, &caller, &headers, body).await
 }
 
 /// Decides about the call of an MCP client. Always requires the scope, because the key of the caller may be the key

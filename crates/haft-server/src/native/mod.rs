@@ -23,6 +23,7 @@ use axum::routing::{MethodRouter, get, post, put};
 use schemars::{Schema, SchemaGenerator};
 use serde::Deserialize;
 
+pub(crate) use self::tools::http_tools;
 use crate::error::ApiError;
 use crate::responses::{invalid, page_limit};
 use crate::server::ServerState;
@@ -32,11 +33,28 @@ struct NativeRoute {
     method: &'static str,
     path: &'static str,
     summary: &'static str,
-    /// The parameters of the query, with their descriptions.
-    query: &'static [(&'static str, &'static str)],
+    /// The parameters of the query, with their types and descriptions.
+    query: &'static [(&'static str, QueryType, &'static str)],
     body: Option<fn(&mut SchemaGenerator) -> Schema>,
     reply: NativeReply,
     handler: fn() -> MethodRouter<Arc<ServerState>>,
+}
+
+/// The type of a parameter of the query.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueryType {
+    Integer,
+    Text,
+}
+
+impl QueryType {
+    /// Returns the name of the type in JSON Schema.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Integer => "integer",
+            Self::Text => "string",
+        }
+    }
 }
 
 /// The kind of reply that a route sends.
@@ -50,9 +68,9 @@ enum NativeReply {
     Events,
 }
 
-const PAGE: [(&str, &str); 2] = [
-    ("limit", "The number of entries, from 1 to 100; by default 20"),
-    ("skip", "The number of newer entries to skip"),
+const PAGE: [(&str, QueryType, &str); 2] = [
+    ("limit", QueryType::Integer, "The number of entries, from 1 to 100; by default 20"),
+    ("skip", QueryType::Integer, "The number of newer entries to skip"),
 ];
 
 /// All routes below `/api/v1`.
@@ -97,7 +115,11 @@ const ROUTES: [NativeRoute; 23] = [
         method: "get",
         path: "/runs/{id}/events",
         summary: "Returns the events of a run as server-sent events: first the past ones, then the new ones.",
-        query: &[("after", "The number of an event; the stream begins with the event after it")],
+        query: &[(
+            "after",
+            QueryType::Integer,
+            "The number of an event; the stream begins with the event after it",
+        )],
         body: None,
         reply: NativeReply::Events,
         handler: || get(runs::events),
@@ -107,10 +129,15 @@ const ROUTES: [NativeRoute; 23] = [
         path: "/runs/{id}/outputs/{handle}",
         summary: "Returns a part of a stored tool output, or all its lines that contain a string.",
         query: &[
-            ("from", "The first byte of the part or of the search; by default 0"),
-            ("bytes", "The number of bytes, at most 1048576; by default 65536; not together with `find`"),
+            ("from", QueryType::Integer, "The first byte of the part or of the search; by default 0"),
+            (
+                "bytes",
+                QueryType::Integer,
+                "The number of bytes, at most 1048576; by default 65536; not together with `find`",
+            ),
             (
                 "find",
+                QueryType::Text,
                 "Returns the lines that contain this string, starting at `from`: at most 200 lines, out of \
                  at most 67108864 bytes",
             ),

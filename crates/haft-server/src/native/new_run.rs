@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
-use haft_config::ResolvedConfig;
 use haft_core::digest::Digest;
 use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::runs::{self, RunObject};
+use super::tools::{self, ToolEntries};
 use crate::auth::Caller;
 use crate::body::JsonObject;
 use crate::error::ApiError;
@@ -67,7 +67,11 @@ pub(super) async fn create(
     let request = NewRun::parse(body)?;
     let is_agent = |name: &str| state.agents.get().get(name).is_some();
     request.check_names(is_agent)?;
-    let (body, narrowing) = request.into_response(&state.runtime.config());
+    let entries = match (&request.agent, &request.tools) {
+        (None, Some(names)) if !names.is_empty() => tools::entries(&state, &caller, names).await?,
+        (None | Some(_), _) => ToolEntries::default(),
+    };
+    let (body, narrowing) = request.into_response(entries);
     let started = responses::start_run(&state, &caller, &headers, (body, digest), narrowing).await?;
     let run = runs::started(&state, &caller, started).await;
     Ok((StatusCode::ACCEPTED, Json(run)))
@@ -126,23 +130,23 @@ impl NewRun {
     }
 
     /// Returns the body of the background response, and the limits that such a body cannot express.
-    fn into_response(self, config: &ResolvedConfig) -> (Map<String, Value>, RunNarrowing) {
+    fn into_response(self, entries: ToolEntries) -> (Map<String, Value>, RunNarrowing) {
         let mut body = self.others;
         let is_agent = self.agent.is_some();
         body.insert("background".into(), true.into());
         if let Some(name) = self.agent.or(self.model) {
             body.insert("model".into(), name.into());
         }
-        let (of_agent, of_model) = if is_agent { (self.tools, None) } else { (None, self.tools) };
-        if let Some(tools) = of_model {
-            let tools = tools.iter().map(|name| response_tool(name, config)).collect();
-            body.insert("tools".into(), tools);
+        let allowed_tools = self.tools.filter(|_| is_agent);
+        if !is_agent {
+            body.insert("tools".into(), entries.tools.into());
         }
         let narrowing = RunNarrowing {
             turns_max: self.turns_max,
             usd_max: self.usd_max,
             timeout: self.timeout,
-            allowed_tools: of_agent,
+            allowed_tools,
+            http_tools: entries.http_tools,
         };
         (body, narrowing)
     }
@@ -159,18 +163,10 @@ fn names(field: &RequestField) -> Result<Option<Vec<String>>, ApiError> {
     written.iter().map(name).collect::<Result<Vec<_>, _>>().map(Some)
 }
 
-/// Returns the entry for a tool in the `tools` of a response: a tool of a configured MCP server, or another tool of
-/// this server.
-fn response_tool(name: &str, config: &ResolvedConfig) -> Value {
-    let of_server = name.split_once("__").filter(|(server, _)| config.mcp_servers.contains_key(*server));
-    match of_server {
-        Some((server, tool)) => json!({"type": "mcp", "server_label": server, "allowed_tools": [tool]}),
-        None => json!({"type": format!("haft:{name}")}),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn parse(body: Value) -> Result<NewRun, ApiError> {
@@ -199,31 +195,27 @@ mod tests {
 
     #[test]
     fn every_limit_of_the_request_reaches_the_run() {
-        let config = haft_config::defaults().unwrap();
         let written = json!({"input": "x", "max_turns": 2, "max_cost_usd": 0.5, "timeout_s": 7});
-        let (_, narrowing) = parse(written).unwrap().into_response(&config);
-        let RunNarrowing { turns_max, usd_max, timeout, allowed_tools } = narrowing;
+        let (_, narrowing) = parse(written).unwrap().into_response(ToolEntries::default());
+        let RunNarrowing { turns_max, usd_max, timeout, allowed_tools, http_tools } = narrowing;
         assert_eq!(
-            (turns_max, usd_max, timeout, allowed_tools),
-            (Some(2), Some(0.5), Some(Duration::from_secs(7)), None)
+            (turns_max, usd_max, timeout, allowed_tools, http_tools),
+            (Some(2), Some(0.5), Some(Duration::from_secs(7)), None, Vec::new())
         );
     }
 
     #[test]
     fn tool_names_narrow_an_agents_tools_and_select_a_models_tools() {
-        let mut config = haft_config::defaults().unwrap();
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), r#"{"mcpServers": {"docs": {"url": "http://127.0.0.1:1/"}}}"#).unwrap();
-        let sources = haft_config::ConfigSources { home: None, project: None, named: Some(file.path()) };
-        config.mcp_servers = haft_config::load(sources, &|_| None).unwrap().resolved.mcp_servers;
         let tools = json!(["docs__look", "bash"]);
         let of_agent = parse(json!({"input": "x", "agent": "a", "tools": tools})).unwrap();
-        let (body, narrowing) = of_agent.into_response(&config);
+        let (body, narrowing) = of_agent.into_response(ToolEntries::default());
         assert_eq!((body.get("tools"), &body["model"]), (None, &json!("a")));
         assert_eq!(narrowing.allowed_tools, Some(vec!["docs__look".to_owned(), "bash".to_owned()]));
         let of_model = parse(json!({"input": "x", "model": "p/m", "tools": tools})).unwrap();
-        let (body, narrowing) = of_model.into_response(&config);
-        let docs = json!({"type": "mcp", "server_label": "docs", "allowed_tools": ["look"]});
-        assert_eq!((&body["tools"], narrowing.allowed_tools), (&json!([docs, {"type": "haft:bash"}]), None));
+        let entries =
+            ToolEntries { tools: vec![json!({"type": "haft:list"})], http_tools: vec!["list".into()] };
+        let (body, narrowing) = of_model.into_response(entries);
+        assert_eq!((&body["tools"], narrowing.allowed_tools), (&json!([{"type": "haft:list"}]), None));
+        assert_eq!(narrowing.http_tools, ["list"]);
     }
 }

@@ -41,8 +41,8 @@ fn operation(route: &NativeRoute, generator: &mut SchemaGenerator) -> Value {
     let of_path = route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
     let of_path = of_path
         .map(|name| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}}));
-    let of_query = route.query.iter().map(|(name, description)| {
-        json!({"name": name, "in": "query", "description": description, "schema": {"type": "string"}})
+    let of_query = route.query.iter().map(|(name, kind, description)| {
+        json!({"name": name, "in": "query", "description": description, "schema": {"type": kind.name()}})
     });
     let parameters: Vec<Value> = of_path.chain(of_query).collect();
     let status = match route.reply {
@@ -92,6 +92,13 @@ mod tests {
             let content = replies.values().filter_map(|reply| reply.get("content")).collect::<Vec<_>>();
             assert!(content.len() == 1 && !content[0].to_string().contains("$ref"), "{content:?}");
         }
+        let types = |path: &str| {
+            let all = document["paths"][path]["get"]["parameters"].as_array().unwrap().iter();
+            let of_query = all.filter(|one| one["in"] == "query");
+            of_query.map(|one| one["schema"]["type"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(types("/runs"), ["integer", "integer"]);
+        assert_eq!(types("/runs/{id}/outputs/{handle}"), ["integer", "integer", "string"]);
         assert!(document["paths"]["/runs"]["post"]["responses"]["202"].is_object());
         let run = &document["paths"]["/runs/{id}"]["get"]["responses"]["200"]["content"];
         assert!(run["application/json"]["schema"]["properties"]["status"]["oneOf"].is_array(), "{run}");

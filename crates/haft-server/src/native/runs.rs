@@ -26,7 +26,7 @@ use crate::auth::{Caller, now_ms};
 use crate::error::{ApiError, ApiErrorKind};
 use crate::event_stream::{self, PING, PING_INTERVAL};
 use crate::pending_approvals;
-use crate::responses::BackgroundRun;
+use crate::responses::{self, BackgroundRun};
 use crate::server::ServerState;
 
 /// The number of stored events that are read at a time.
@@ -53,6 +53,7 @@ pub(crate) struct RunObject {
 enum RunStatus {
     /// The run waits in the run queue of the server
     Queued,
+    /// The run works, or the server has restarted and resumes it soon
     InProgress,
     /// The run waits for an answer to an approval request
     WaitingForApproval,
@@ -113,6 +114,11 @@ pub(super) async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Json<RunObject>, ApiError> {
     let run = find(&state, &caller, &id).await?;
+    if let Some(response) = state.continuations.of_run(&caller.principal, &id) {
+        // The server has restarted and not resumed the run yet, so the runtime has no run to cancel. Cancel the
+        // response of the run, which first resumes the run.
+        responses::stop(&state, &caller.principal, &response).await;
+    }
     if let Ok(handle) = state.runtime.attach_for(&caller.principal, run.id) {
         handle.cancel();
         // Ignore the error: a run that failed with an internal error has stopped too.
@@ -250,6 +256,7 @@ fn object(state: &ServerState, caller: &Caller, run: ListedRun) -> RunObject {
         Err(_) if state.pending_approvals.of_run(&caller.principal, &text).is_some() => {
             RunStatus::WaitingForApproval
         }
+        Err(_) if state.continuations.of_run(&caller.principal, &text).is_some() => RunStatus::InProgress,
         Err(_) => RunStatus::Ended,
     };
     RunObject { id: text, status, agent, title, started_ms, response: None }

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use haft_config::ResolvedConfig;
+use haft_config::namespace_conflict::namespace_conflict;
 use haft_core::glob::ToolGlob;
 use haft_core::name::{GroupName, Namespace};
+use haft_core::naming::ToolIdentity;
 use haft_core::provider::ProviderKind;
 use haft_core::rules::PermissionDecision;
 use haft_engine::{OfferedTool, ToolActivity};
@@ -17,11 +19,11 @@ use haft_store::audit_log::AuditEvent;
 use haft_tools::output::OUTPUT_TOOL;
 use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::NativePage;
 use crate::auth::Caller;
-use crate::body::JsonObject;
+use crate::body::DecisionObject;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::responses::{self, HARMLESS, invalid};
 use crate::server::ServerState;
@@ -106,6 +108,15 @@ pub(crate) struct SwitchObject {
     reason: Option<String>,
 }
 
+/// The entries of tools in the `tools` of a response.
+#[derive(Debug, Default)]
+pub(super) struct ToolEntries {
+    pub(super) tools: Vec<Value>,
+    /// The names of the tools of HTTP APIs. A key may use them without the scope for built-in tools, as the list of
+    /// tools says.
+    pub(super) http_tools: Vec<String>,
+}
+
 /// `GET /api/v1/tools`: lists the tools that the key may use.
 pub(super) async fn list(
     State(state): State<Arc<ServerState>>,
@@ -137,7 +148,7 @@ pub(super) async fn set(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(name): Path<String>,
-    JsonObject(body): JsonObject,
+    DecisionObject(body): DecisionObject,
 ) -> Result<Json<SwitchObject>, ApiError> {
     caller.require(KeyScope::Admin)?;
     let position = position(&body)?;
@@ -152,7 +163,7 @@ pub(super) async fn set(
     switch(&state, &caller, target, position).await?;
     let reason = match find(&tools, &caller, &name).map(|tool| tool.governed.activity) {
         Some(ToolActivity::Active) => None,
-        Some(ToolActivity::Inactive { why }) => Some(why),
+        Some(ToolActivity::Inactive { why }) => Some(why.to_string()),
         None => Some("no tool provider offers this tool at present".to_owned()),
     };
     Ok(Json(SwitchObject { name, active: reason.is_none(), reason }))
@@ -172,7 +183,7 @@ pub(super) async fn set_group(
     State(state): State<Arc<ServerState>>,
     caller: Caller,
     Path(name): Path<String>,
-    JsonObject(body): JsonObject,
+    DecisionObject(body): DecisionObject,
 ) -> Result<Json<SwitchObject>, ApiError> {
     caller.require(KeyScope::Admin)?;
     let position = position(&body)?;
@@ -250,6 +261,49 @@ fn find(inventory: &ToolInventory, caller: &Caller, name: &str) -> Option<Offere
     visible(inventory, caller).into_iter().find(|tool| tool.entry.exposed().as_str() == name)
 }
 
+/// Returns the entries of the tools with these names. The name of a tool depends on the naming scheme, so the tools of
+/// MCP servers are found by their identity. A name that the list of tools does not contain becomes the entry of a
+/// built-in tool, and the check of the response refuses it.
+pub(super) async fn entries(
+    state: &ServerState,
+    caller: &Caller,
+    names: &[String],
+) -> Result<ToolEntries, ApiError> {
+    let (config, inventory) = (state.runtime.config(), inventory(state, caller).await?);
+    let known = visible(&inventory, caller);
+    let mut entries = ToolEntries::default();
+    for name in names {
+        let found = known.iter().find(|tool| tool.entry.exposed().as_str() == name);
+        let identity = found.map(|tool| tool.entry.identity());
+        if identity.is_some_and(|identity| identity.kind == ProviderKind::Rest) {
+            entries.http_tools.push(name.clone());
+        }
+        entries.tools.push(entry(name, identity, &config));
+    }
+    Ok(entries)
+}
+
+/// Returns the names of the tools of HTTP APIs.
+pub(crate) async fn http_tools(state: &ServerState, caller: &Caller) -> Result<Vec<String>, ApiError> {
+    let tools = inventory(state, caller).await?.tools();
+    let of_apis = tools.iter().filter(|tool| tool.entry.identity().kind == ProviderKind::Rest);
+    Ok(of_apis.map(|tool| tool.entry.exposed().to_string()).collect())
+}
+
+fn entry(name: &str, identity: Option<&ToolIdentity>, config: &ResolvedConfig) -> Value {
+    let server = identity.filter(|identity| identity.kind == ProviderKind::Mcp).and_then(|identity| {
+        let has_namespace = |server: &&String| {
+            Namespace::sanitize(server) == identity.namespace
+                && namespace_conflict(&config.mcp_servers, server).is_none()
+        };
+        Some((config.mcp_servers.keys().find(has_namespace)?, identity.tool.as_str()))
+    });
+    match server {
+        Some((server, tool)) => json!({"type": "mcp", "server_label": server, "allowed_tools": [tool]}),
+        None => json!({"type": format!("haft:{name}")}),
+    }
+}
+
 fn no_tool(name: &str) -> ApiError {
     ApiError::new(ApiErrorKind::NotFound, format!("there is no tool `{name}`"))
 }
@@ -271,7 +325,7 @@ fn object(inventory: &ToolInventory, tool: &OfferedTool, detail: ToolDetail) -> 
     let decision = inventory.orchestrator().standing_decision(tool);
     let reason = match &governed.activity {
         ToolActivity::Active => None,
-        ToolActivity::Inactive { why } => Some(why.clone()),
+        ToolActivity::Inactive { why } => Some(why.to_string()),
     };
     // Omit the definition of a tool that cannot be called: like a denied call, the reply must not reveal its arguments.
     let is_reachable = reason.is_none() && decision != PermissionDecision::Deny;

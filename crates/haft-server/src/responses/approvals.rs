@@ -25,7 +25,7 @@ use haft_store::audit_log::AuditEvent;
 use haft_store::pending_approvals::expires_ms;
 use haft_store::responses::{ResponseRecord, WaitingApproval};
 use haft_store::sessions::SessionError;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::drive::LastResponse;
@@ -33,6 +33,7 @@ use super::field::invalid;
 use super::items::InputItem;
 use super::request::CreateRequest;
 use super::requested_servers;
+use super::run_fields;
 use super::sealed_run::{self, ResumableRun, SuspendedResponse};
 use super::sealed_text;
 use super::spec;
@@ -123,6 +124,8 @@ pub(crate) struct ContinuedRun {
     pub(crate) workspace: Option<ResponseWorkspace>,
     /// The id of the conversation that the previous response belongs to.
     pub(crate) conversation: Option<String>,
+    /// The fields of the previous response that the run fixes.
+    pub(crate) fields: Map<String, Value>,
 }
 
 /// Denies every call that needs approval. A server without API keys cannot tell its user from another local program,
@@ -146,7 +149,7 @@ const NEEDS_KEYS: &str = "a server without API keys denies calls that need appro
 pub(crate) fn hooks(state: &ServerState, caller: &Caller, sessions: SessionStorage) -> RunHooks {
     let has_scope = caller.require(KeyScope::Approvals).is_ok();
     let (approvals, authority) = match (state.settings.auth, sessions) {
-        // The approver gets every call, so that each denied call has its reason.
+        // Ask the approver about every call, so that the model sees the approver's reason for each denial.
         (AuthMode::NoAuth, _) => {
             let approver: Arc<dyn Approver> = Arc::new(KeylessApprover);
             (AnswerSource::By(approver), ApproverAuthority::AllCalls)
@@ -157,7 +160,7 @@ pub(crate) fn hooks(state: &ServerState, caller: &Caller, sessions: SessionStora
         (AuthMode::Keys, SessionStorage::Stores | SessionStorage::Memory) => {
             (AnswerSource::ThroughHandle, ApproverAuthority::CallersOwn)
         }
-        // Without a journal, the client cannot continue the run later.
+        // Deny calls that need approval: without a journal, the run could not continue after the client's answer.
         (AuthMode::Keys, SessionStorage::None) => (AnswerSource::Denied, ApproverAuthority::CallersOwn),
     };
     RunHooks { approvals, authority, elicitations: AnswerSource::Denied, sessions, ..RunHooks::default() }
@@ -170,7 +173,7 @@ pub(crate) fn answers(request: &CreateRequest) -> Result<Vec<GivenAnswer<'_>>, A
     let mut found: Vec<GivenAnswer<'_>> = Vec::new();
     for (at, item) in request.input.iter().enumerate() {
         match item {
-            InputItem::ApprovalResponse { request, approve } => {
+            InputItem::ApprovalResponse { request, approve, .. } => {
                 if found.iter().any(|(_, known, _)| known == request) {
                     let param = format!("input[{at}].approval_request_id");
                     return Err(invalid(
@@ -216,8 +219,9 @@ pub(crate) async fn resume(
     check_accepted(state, given)?;
     let waiting = waiting_response(state, caller, request, given, last).await?;
     check_unchanged(request, &waiting.items)?;
+    run_fields::check_model(request, &waiting.fields)?;
     let answers = matched(&waiting.approvals, given, caller)?;
-    let SuspendedResponse { id, run, workspace, conversation, .. } = waiting;
+    let SuspendedResponse { id, run, workspace, conversation, fields, .. } = waiting;
     let workspace = workspace::reopen(state, &caller.principal, workspace.as_deref()).await?;
     let handle = match run {
         ResumableRun::Stored(session) => {
@@ -233,7 +237,7 @@ pub(crate) async fn resume(
         state.audit.decided(&caller.principal, AuditEvent::ApprovalDecided, item, word);
     }
     let first_event = handle.first_event();
-    Ok(ContinuedRun { handle, answers, first_event, workspace, conversation })
+    Ok(ContinuedRun { handle, answers, first_event, workspace, conversation, fields })
 }
 
 /// Refuses approval answers if the server has no API keys. Its own runs never ask, but an earlier process with keys may
@@ -261,6 +265,7 @@ async fn resume_stored(
     let session = SessionId(Uuid::parse_str(session).map_err(failed)?.as_u128());
     let spec =
         state.runtime.stored_spec(&caller.principal, session).await.map_err(|error| refused(&error))?;
+    spec::check_resumed(state, caller, &spec).await?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
     let hooks =
         RunHooks { trace_parent: request.trace.clone(), ..hooks(state, caller, SessionStorage::Stores) };
@@ -293,6 +298,7 @@ async fn resume_whole(
         return Err(invalid("store", message));
     }
     let spec = state.runtime.suspended_spec(&caller.principal, &run).map_err(|error| refused(&error))?;
+    spec::check_resumed(state, caller, &spec).await?;
     let secrets = requested_servers::resumed(&spec, &request.tools)?;
     let usage = use_approvals(state, answers).await?;
     let hooks =
@@ -300,7 +306,8 @@ async fn resume_whole(
     let resumed = state.runtime.resume_suspended(run, spec, secrets, hooks).await;
     let handle = resumed.map_err(|error| refused(&error))?;
     if answers.is_partial() {
-        // The run makes no call, and the next response asks about the same approvals again.
+        // Make the approvals usable again: the run makes no call yet, and the next response asks about the same
+        // approvals.
         drop(usage);
     } else {
         usage.keep();

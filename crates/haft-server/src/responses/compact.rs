@@ -48,7 +48,9 @@ pub(crate) async fn compact(
     state.unknown_fields.note(&request.unknown_fields);
     let _active = ActiveWork::admit(&state)?;
     let messages = opening(&state, &caller, &request, None).await?.messages;
-    let sealed = compacted(&state, &caller, &request, messages).await?;
+    let (messages, usage) =
+        summarized(&state, &caller, &request, messages.clone()).await?.unwrap_or((messages, None));
+    let sealed = sealed(&state, &caller, messages, usage).await?;
     let id = new_id().simple().to_string();
     let mut reply = Json(json!({
         "id": format!("resp_{id}"), "object": "response.compaction", "created_at": now_ms() / 1000,
@@ -75,7 +77,10 @@ pub(super) async fn before_response(
     if conversation_tokens(&conversation) <= threshold {
         return Ok(None);
     }
-    compacted(state, caller, request, messages.to_vec()).await.map(Some)
+    match summarized(state, caller, request, messages.to_vec()).await? {
+        Some((messages, usage)) => sealed(state, caller, messages, usage).await.map(Some),
+        None => Ok(None),
+    }
 }
 
 /// Returns the item that contains an encrypted conversation.
@@ -83,23 +88,33 @@ pub(super) fn item(id: &str, encrypted: &str) -> Value {
     json!({"type": "compaction", "id": id, "status": "completed", "encrypted_content": encrypted})
 }
 
-async fn compacted(
+/// Replaces old turns with a summary; `None` if a summary would not shorten the conversation.
+async fn summarized(
     state: &Arc<ServerState>,
     caller: &Caller,
     request: &CreateRequest,
     messages: Vec<Message>,
-) -> Result<SealedConversation, ApiError> {
+) -> Result<Option<(Vec<Message>, Option<TokenUsage>)>, ApiError> {
     let target = spec::check(state, caller, request)?;
     let workspace = workspace::of_principal(state, &caller.principal)?;
-    let spec = spec::build(&target, caller, request, workspace, messages.clone())?;
-    let (messages, usage) = match state.runtime.compact(spec, request.trace.clone()).await {
+    let spec = spec::build(&target, caller, request, workspace, messages)?;
+    match state.runtime.compact(spec, request.trace.clone()).await {
         Ok(compacted) => {
             let messages = compacted.conversation.messages().iter();
-            (messages.map(|message| Message::clone(message)).collect(), compacted.usage)
+            let messages = messages.map(|message| Message::clone(message)).collect();
+            Ok(Some((messages, compacted.usage)))
         }
-        Err(CompactFailure::Compact(CompactError::NothingToCompact)) => (messages, None),
-        Err(failure) => return Err(refused(&failure)),
-    };
+        Err(CompactFailure::Compact(CompactError::NothingToCompact)) => Ok(None),
+        Err(failure) => Err(refused(&failure)),
+    }
+}
+
+async fn sealed(
+    state: &ServerState,
+    caller: &Caller,
+    messages: Vec<Message>,
+    usage: Option<TokenUsage>,
+) -> Result<SealedConversation, ApiError> {
     let stored: Vec<StoredMessage> = messages.iter().map(StoredMessage::of).collect();
     let encrypted = sealed_text::seal(state, caller, move || serde_json::to_vec(&stored)).await?;
     Ok(SealedConversation { messages, encrypted, usage })

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn only_a_retry_of_the_same_caller_and_body_after_a_tool_is_refused() {
+    async fn retry_is_refused_only_if_caller_and_body_are_equal_and_a_tool_had_begun() {
         let requests = CutRequests::default();
         requests.add(identity("ada", "with tool"), "resp_1".into()).set(true);
         requests.add(identity("ada", "without tool"), "resp_2".into()).set(false);

@@ -1,6 +1,6 @@
 //! A response in progress: drives its run, and converts the run's events into items and stream events.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,11 +20,12 @@ use tokio::time::timeout;
 use super::approvals::ApprovalAnswers;
 use super::event_block::EventBlock;
 use super::fold::{ResponseFold, StreamEvent};
-use super::object::{ResponseEnd, is_open, usage_object};
+use super::object::{EVENTS_LOST_CODE, ResponseEnd, is_open, usage_object};
 use super::request::TurnSealing;
+use super::requested_servers;
 use super::sealed_run::{ResumableRun, SuspendedResponse};
-use super::sealed_turn;
 use super::workspace::{ResponseWorkspace, WatchedWorkspace};
+use super::{run_fields, sealed_turn};
 use crate::auth::{Caller, now_ms};
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
@@ -49,24 +50,30 @@ pub(crate) struct ActiveResponse {
     handle: RunHandle,
     events: RunEvents,
     fold: ResponseFold,
-    /// Resolves when the run waits for the client; `None` after the run was stopped because it waits.
+    /// Resolves when the run waits for the client. `None` after that until the run continues, and after the run was
+    /// stopped.
     parking: Option<BoxFuture<'static, ParkReason>>,
     /// The answers to the approval requests of the previous response; `None` for a new run.
     answers: Option<ApprovalAnswers>,
     client_calls: Vec<ToolCall>,
+    /// True if the response has missed events of its run, and is not stored.
+    has_gap: bool,
     /// The calls that the client must approve.
     approvals: Vec<WaitingApproval>,
-    /// The ended response, if it waits for approvals and is not stored.
+    /// The ended response with its run; `None` unless the response waits for approvals and is not stored.
     suspended: Option<SuspendedResponse>,
     /// The tool calls that are running, including calls of sub-agents.
     running_calls: HashSet<u64>,
+    /// The `type` of the HTTP error; `None` if the response has not failed.
+    error_type: Option<&'static str>,
     kept: KeptResponse,
     /// All events so far, if readers may connect later.
     replayable: Vec<EventBlock>,
     progress: ResponseProgress,
     /// The workspace; `None` for a run that cannot use files.
     workspace: Option<WatchedWorkspace>,
-    /// The workspace that the conversation already has, even if this run does not use it.
+    /// The name of the workspace that the conversation already has, even if this run does not use it; `None` if it has
+    /// none.
     known_workspace: Option<String>,
     /// Counts this response among the responses that a stopping server waits for.
     _active: ActiveWork,
@@ -98,6 +105,10 @@ pub(crate) struct KeptResponse {
     /// The number of the first event that belongs to the response.
     pub(crate) first_event: EventSeq,
     pub(crate) request_digest: Option<String>,
+    /// Warnings for the client that are known only when the run has started.
+    pub(crate) warnings: Vec<String>,
+    /// The labels of the MCP servers whose tool lists were in the conversation before the response.
+    pub(crate) listed: BTreeSet<String>,
 }
 
 /// The end of a response, from which the same connection can continue even if the response is not stored.
@@ -107,6 +118,8 @@ pub(crate) struct LastResponse {
     pub(crate) messages: Vec<Message>,
     pub(crate) open_calls: Vec<String>,
     pub(crate) workspace: Option<String>,
+    /// The labels of the MCP servers whose tool lists are in the conversation.
+    pub(crate) listed: BTreeSet<String>,
     /// The response with its run, if it waits for approvals.
     pub(crate) suspended: Option<SuspendedResponse>,
 }
@@ -166,6 +179,10 @@ enum EndStorage {
     Unfinished,
 }
 
+/// The error message of a response that has missed events of its run.
+const EVENTS_LOST: &str = "the client read the stream too slowly, so the server lost events of a response that it does \
+    not store; read faster, or send `store: true`";
+
 /// The warning about a response that is not stored although its client asked for it.
 const NOT_STORED: &str = "the server could not store this response, so `store` is false";
 
@@ -186,9 +203,11 @@ impl ActiveResponse {
             fold,
             answers,
             client_calls: Vec::new(),
+            has_gap: false,
             approvals: Vec::new(),
             suspended: None,
             running_calls: HashSet::new(),
+            error_type: None,
             kept,
             replayable: Vec::new(),
             progress: ResponseProgress::New,
@@ -209,12 +228,16 @@ impl ActiveResponse {
         &self.state
     }
 
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.kept.warnings
+    }
+
     pub(crate) fn request_digest(&self) -> Option<String> {
         self.kept.request_digest.clone()
     }
 
-    /// Returns the conversation after the response; `None` before the response has ended, or if the stored response
-    /// waits for approvals, because it is then continued instead.
+    /// Returns the conversation after the response; `None` before the response has ended. Also returns `None` if the
+    /// response is stored and waits for approvals, because the answers then resume the stored run.
     pub(crate) fn continuation(&self) -> Option<LastResponse> {
         let continues = self.approvals.is_empty() || self.suspended.is_some();
         let conversation = self.handle.conversation().filter(|_| continues)?;
@@ -223,8 +246,16 @@ impl ActiveResponse {
             messages: conversation.messages().iter().map(|message| Message::clone(message)).collect(),
             open_calls: self.open_calls(),
             workspace: self.workspace_name(),
+            listed: self.listed(),
             suspended: self.suspended.clone(),
         })
+    }
+
+    /// Returns the labels of the MCP servers whose tool lists are in the conversation after the response.
+    fn listed(&self) -> BTreeSet<String> {
+        let mut listed = self.kept.listed.clone();
+        listed.extend(requested_servers::listed_in(self.fold.head().listed.iter()));
+        listed
     }
 
     /// Returns the end of the response; `None` before it has ended, or if another process continues it.
@@ -279,6 +310,7 @@ impl ActiveResponse {
         let owner = self.handle.principal();
         let unfinished = UnfinishedResponse {
             id: self.id().to_owned(),
+            run: self.handle.id().to_string(),
             tenant: owner.tenant().to_owned(),
             subject: owner.subject().to_owned(),
             credential_id: owner.credential_id().to_owned(),
@@ -335,11 +367,26 @@ impl ActiveResponse {
                     }
                 }
                 ResponseStep::Parked(reason) => self.answer_run(reason),
-                // The next process resumes the run. No call is running that this would interrupt.
+                // Stop the run, which the next process resumes. No tool call is running, so the stop interrupts none.
                 ResponseStep::Suspend => self.stop_run(),
-                ResponseStep::Gap => {}
+                ResponseStep::Gap => self.handle_gap(),
                 ResponseStep::Ended => return self.finish().await,
             }
+        }
+    }
+
+    /// Ends an unstored response whose events are lost: it could only end with missing items, and its client would not
+    /// notice. The run of a stored response goes on if its events cannot be read, because it has its own journal.
+    fn handle_gap(&mut self) {
+        match self.kept.storage {
+            ResponseStorage::Discarded => {
+                self.parking = None;
+                self.has_gap = true;
+                self.handle.cancel();
+            }
+            ResponseStorage::Stored
+            | ResponseStorage::StoredWithEvents
+            | ResponseStorage::StoredForReplay => {}
         }
     }
 
@@ -373,8 +420,8 @@ impl ActiveResponse {
             biased;
             event = events.next() => match event {
                 Some(Ok(event)) => ResponseStep::Event(event),
-                // The channel has dropped events, because this response read them too slowly. The final object of the
-                // run is still complete.
+                // The channel has dropped events, because this response read them too slowly, or the server cannot read
+                // the stored events.
                 Some(Err(_)) => ResponseStep::Gap,
                 None => ResponseStep::Ended,
             },
@@ -416,8 +463,8 @@ impl ActiveResponse {
             ParkReason::Approval(pending) => {
                 let decided = pending.iter().filter_map(|one| Some((one.id, self.decision(one)?)));
                 let decided: Vec<_> = decided.collect();
-                // Suspend until the client has decided all calls. A call that was approved now would start at once, and
-                // the suspension would interrupt it.
+                // Pass on no decision until the client has decided about all calls. A call that is approved now would
+                // start at once, and the suspension for the undecided calls would interrupt it.
                 if decided.is_empty() || self.answers.as_ref().is_some_and(ApprovalAnswers::is_partial) {
                     return self.handle.suspend();
                 }
@@ -482,8 +529,9 @@ impl ActiveResponse {
         let pending = self.handle.pending_approvals();
         let mut events = Vec::new();
         let mut end = match stopped {
-            // The server is stopping. Calls that the client has already decided need no further answer, so the next
-            // process passes the decisions to the run.
+            _ if self.has_gap => ResponseEnd::failed("server_error", EVENTS_LOST_CODE, EVENTS_LOST),
+            // The server is stopping, and the client has already decided about every call that waits. The next process
+            // passes these decisions to the run, so do not ask the client again.
             Ok(RunState::Suspended) if !self.waits_for_client(&pending) => {
                 self.progress = ResponseProgress::Suspended;
                 return None;
@@ -526,6 +574,7 @@ impl ActiveResponse {
         end: ResponseEnd,
         mut events: Vec<StreamEvent>,
     ) -> Option<Vec<StreamEvent>> {
+        self.error_type = end.error.as_ref().map(|error| error.kind);
         let (mut response, last) = self.fold.end(&end);
         events.extend(last);
         let is_disconnected = end.status == "cancelled" && self.kept.storage == ResponseStorage::Stored;
@@ -671,6 +720,7 @@ impl ActiveResponse {
             created_ms: self.fold.head().created_s * 1000,
             approvals: self.approvals.clone(),
             items: self.fold.approval_items(),
+            fields: run_fields::of_head(self.fold.head()),
             workspace: self.workspace_name(),
             conversation: None,
             run,
@@ -705,7 +755,8 @@ impl ActiveResponse {
         let items = self.kept.input.iter().cloned().chain(output).collect();
         let (state, caller) = (Arc::clone(&self.state), self.kept.caller.clone());
         let Err(error) = conversations::append(&state, &caller, &id, items).await else { return true };
-        // The other errors are about a conversation that was deleted or is full.
+        // Note only a failed write. The other errors mean that the conversation was deleted or is full, which is no
+        // failure of the store.
         if error.kind == ApiErrorKind::ServerError {
             state.store_errors.note(StoreKind::Conversations, &error.message);
         }
@@ -737,6 +788,7 @@ impl ActiveResponse {
                 first_event: self.kept.first_event.0,
                 request_digest: self.kept.request_digest.as_deref(),
                 workspace: self.workspace_name().as_deref(),
+                error_type: self.error_type,
             },
         )?;
         let is_marked = self.kept.storage == ResponseStorage::StoredForReplay;

@@ -11,6 +11,7 @@ use haft_core::approval::ApprovalId;
 use haft_core::event_log::{EventEnvelope, LogCitation, LogEvent, LogUsage};
 use haft_core::position::{RunPosition, SessionId};
 use haft_core::result::ToolErrorKind;
+use haft_core::run::UnusableText;
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::without_delimiters;
 use haft_runtime::PendingApproval;
@@ -62,7 +63,8 @@ const PADDED_BYTES: usize = 32;
 pub(crate) struct ResponseFold {
     head: ResponseHead,
     output: Vec<Value>,
-    /// The item that text deltas are appended to; always the last item.
+    /// The text item that deltas are appended to; `None` if no text is in progress. It is always the last item of the
+    /// output.
     open: Option<OpenText>,
     /// Calls that the model requested and that have not begun, because they may still need approval.
     requested: HashMap<String, RequestedCall>,
@@ -72,13 +74,52 @@ pub(crate) struct ResponseFold {
     usage: Option<LogUsage>,
     /// The text of the last message.
     last_text: String,
-    /// The length of the model's text in this turn, in characters. Citations count their positions in this text.
+    text_release: TextRelease,
+    /// The text of this turn that is not shown yet.
+    held: HeldText,
+    /// The length of the model's text in this turn, in characters. Citations count their positions in this text. If the
+    /// turn continues the text of the previous turn, the length includes that text.
     turn_chars: u64,
+    /// The length of the earlier text that this turn continues, in characters. The model's citations in this turn count
+    /// from the end of the earlier text.
+    continued_chars: u64,
     tool_began: bool,
-    /// The position of the item for the encrypted turn, until the item is complete.
+    /// The index of the output item for the encrypted turn; `None` if the output has no such item or the item is
+    /// complete.
     unsealed: Option<usize>,
-    /// True after another process has continued the run, until the next turn of the run begins.
-    is_restarted: bool,
+    next_turn: NextTurn,
+    /// True if reasoning is left out, because a repeated or continued message is open and stays the last item.
+    skips_reasoning: bool,
+}
+
+/// The relation of the next turn to the open text.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum NextTurn {
+    /// The turn begins a new text.
+    #[default]
+    New,
+    /// The turn repeats the text, because another process continued the run, or because the run could not use the
+    /// reply.
+    Repeated,
+    /// The turn continues the text, which reached the limit on output tokens.
+    Continued,
+}
+
+/// Selects when the response shows the text of a reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TextRelease {
+    AtOnce,
+    /// The text is shown after the run has accepted the reply. The answer must be JSON, and a model provider does not
+    /// enforce JSON if the model has tools, so the run may reject the text. A client that joins the texts of all
+    /// messages, as the SDKs do, would then get no valid JSON.
+    WhenAccepted,
+}
+
+/// Text of the model that is not shown yet, with its citations.
+#[derive(Debug, Default)]
+struct HeldText {
+    text: String,
+    citations: Vec<LogCitation>,
 }
 
 /// The events of the stream that have not been taken yet.
@@ -113,7 +154,8 @@ impl FoldedStream {
 struct RequestedCall {
     tool: String,
     arguments: String,
-    /// The id of the approval request that allowed the call.
+    /// The id of the approval request that allowed the call; `None` if no approval request of an earlier response was
+    /// about it.
     approval: Option<String>,
 }
 
@@ -148,10 +190,14 @@ impl ResponseFold {
             running: HashMap::new(),
             stream: FoldedStream::default(),
             last_text: String::new(),
+            text_release: TextRelease::AtOnce,
+            held: HeldText::default(),
             turn_chars: 0,
+            continued_chars: 0,
             tool_began: false,
             unsealed: None,
-            is_restarted: false,
+            next_turn: NextTurn::New,
+            skips_reasoning: false,
         }
     }
 
@@ -169,7 +215,8 @@ impl ResponseFold {
         self.tool_began
     }
 
-    /// Returns the first events. If the run waits in the queue, [`begin`](Self::begin) returns the next ones.
+    /// Returns the first events of the stream. If the run waits in the run queue, these are only the events up to
+    /// `response.queued`, and [`begin`](Self::begin) returns the events that follow.
     pub(crate) fn start(&mut self) -> Vec<StreamEvent> {
         self.push_status("response.created", self.head.first_status());
         if self.head.is_queued {
@@ -239,16 +286,20 @@ impl ResponseFold {
 
     fn apply_own(&mut self, envelope: &EventEnvelope) {
         match &envelope.event.kind {
-            LogEvent::TextDelta { text } => {
-                self.delta(TextKind::Message, text);
-                self.turn_chars += text.chars().count() as u64;
-            }
+            LogEvent::TextDelta { text } => self.message_delta(text),
             LogEvent::RefusalDelta { text } => self.delta(TextKind::Refusal, text),
-            LogEvent::ReasoningDelta { text } => self.delta(TextKind::Reasoning, text),
-            LogEvent::ReasoningSummaryDelta { part, text } => self.delta(TextKind::Summary(*part), text),
-            LogEvent::Citations { citations } => self.cite(citations),
+            LogEvent::ReasoningDelta { text } => self.reasoning_delta(TextKind::Reasoning, text),
+            LogEvent::ReasoningSummaryDelta { part, text } => {
+                self.reasoning_delta(TextKind::Summary(*part), text);
+            }
+            LogEvent::Citations { citations } => self.add_citations(citations),
+            LogEvent::Note { reply: Some(reply), .. } => self.settle_unusable(reply),
             LogEvent::TurnStarted => self.begin_turn(),
-            LogEvent::RunStarted { .. } => self.restart(),
+            LogEvent::RunStarted { tools, .. } => {
+                let is_checked = self.head.wants_json() && !tools.is_empty();
+                self.text_release = if is_checked { TextRelease::WhenAccepted } else { TextRelease::AtOnce };
+                self.restart();
+            }
             LogEvent::ToolCall { id, tool, arguments } => self.request_call(envelope, id, tool, arguments),
             LogEvent::ToolStarted { id, .. } => {
                 self.tool_began = true;
@@ -282,11 +333,69 @@ impl ResponseFold {
         }
     }
 
-    /// Completes the text of the turn before. A repeated turn continues the text that it interrupted.
+    /// Completes the text of the turn before, unless this turn repeats or continues it.
     fn begin_turn(&mut self) {
-        self.turn_chars = 0;
-        if !std::mem::take(&mut self.is_restarted) {
-            self.close_text("completed");
+        match std::mem::take(&mut self.next_turn) {
+            NextTurn::New => {
+                self.close_text("completed");
+                self.continued_chars = 0;
+                self.skips_reasoning = false;
+            }
+            NextTurn::Repeated | NextTurn::Continued => {
+                self.skips_reasoning = self.open.as_ref().is_some_and(|open| open.kind == TextKind::Message);
+            }
+        }
+        self.turn_chars = self.continued_chars;
+    }
+
+    fn message_delta(&mut self, text: &str) {
+        self.skips_reasoning = false;
+        match self.text_release {
+            TextRelease::AtOnce => self.show_message(text),
+            TextRelease::WhenAccepted => self.held.text.push_str(text),
+        }
+    }
+
+    fn show_message(&mut self, text: &str) {
+        self.delta(TextKind::Message, text);
+        self.turn_chars += text.chars().count() as u64;
+    }
+
+    fn reasoning_delta(&mut self, kind: TextKind, text: &str) {
+        if !self.skips_reasoning {
+            self.delta(kind, text);
+        }
+    }
+
+    fn add_citations(&mut self, citations: &[LogCitation]) {
+        if self.held.text.is_empty() {
+            self.cite(citations);
+        } else {
+            self.held.citations.extend_from_slice(citations);
+        }
+    }
+
+    /// Shows the held text.
+    fn release_text(&mut self) {
+        let HeldText { text, citations } = std::mem::take(&mut self.held);
+        if !text.is_empty() {
+            self.show_message(&text);
+            self.cite(&citations);
+        }
+    }
+
+    /// Prepares for the next turn after a reply that the run could not use. `use_of_text` is the name of an
+    /// [`UnusableText`].
+    fn settle_unusable(&mut self, use_of_text: &str) {
+        match UnusableText::from_name(use_of_text) {
+            Some(UnusableText::Continued) => {
+                self.open.iter_mut().for_each(OpenText::keep);
+                self.continued_chars = self.turn_chars;
+                self.next_turn = NextTurn::Continued;
+            }
+            Some(UnusableText::Replaced) if self.held.text.is_empty() => self.restart(),
+            // A message cannot be taken back, so text that is already shown stays in the output.
+            Some(UnusableText::Replaced | UnusableText::Unused) | None => self.held = HeldText::default(),
         }
     }
 
@@ -297,9 +406,10 @@ impl ResponseFold {
     /// Drops the text of the interrupted reply, because the model repeats the reply. The item stays open for the
     /// repeated text, because a client may have seen the item.
     fn restart(&mut self) {
+        self.held = HeldText::default();
         if let Some(open) = &mut self.open {
             open.clear();
-            self.is_restarted = true;
+            self.next_turn = NextTurn::Repeated;
         }
     }
 
@@ -367,14 +477,17 @@ impl ResponseFold {
 
     /// Ends the response. Returns the final object and the events up to the last one.
     pub(crate) fn end(&mut self, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
-        let is_whole = end.error.is_none() && end.status != "cancelled";
         // The previous process ended after the answer was complete but before the event log contained all of it:
         // replace the incomplete text with the answer.
-        if let (true, Some(answer)) = (std::mem::take(&mut self.is_restarted), &end.answer) {
-            self.delta(TextKind::Message, answer);
+        if let (NextTurn::Repeated, Some(answer)) = (self.next_turn, &end.answer) {
+            let kept = self.open.as_ref().map_or("", |open| open.text.as_str());
+            let rest = answer.strip_prefix(kept).unwrap_or(answer).to_owned();
+            self.delta(TextKind::Message, &rest);
         }
-        self.close_text(if is_whole { "completed" } else { "incomplete" });
-        // If the run ended early, calls may have no result.
+        let status = end.text_status();
+        self.close_text(status);
+        // If the run ended early, some calls may have no result. Report them as failed, because clients expect that
+        // every item ends.
         let left: Vec<String> = self.running.keys().cloned().collect();
         for id in left {
             let text = "the response ended before this call finished";
@@ -383,7 +496,7 @@ impl ResponseFold {
         // An answer that the model gave through a tool was not streamed as text, so add it as a message.
         if let Some(answer) = end.answer.as_ref().filter(|answer| !is_same_answer(answer, &self.last_text)) {
             self.delta(TextKind::Message, answer);
-            self.close_text("completed");
+            self.close_text(status);
         }
         // A failed response has no turn to continue from, but every item that began must end.
         if let Some(index) = self.unsealed.take() {
@@ -456,8 +569,14 @@ impl ResponseFold {
     fn cite(&mut self, citations: &[LogCitation]) {
         let index = self.output.len().saturating_sub(1);
         let Some(open) = self.open.as_mut().filter(|open| open.kind == TextKind::Message) else { return };
-        for citation in citations.iter().filter(|citation| citation.start >= open.first_char) {
-            let (number, annotation) = (open.annotations.len(), annotation(citation, open.first_char));
+        let moved = |citation: &LogCitation| LogCitation {
+            start: citation.start + self.continued_chars,
+            end: citation.end + self.continued_chars,
+            ..citation.clone()
+        };
+        let first_char = open.first_char;
+        for citation in citations.iter().map(moved).filter(|citation| citation.start >= first_char) {
+            let (number, annotation) = (open.annotations.len(), annotation(&citation, open.first_char));
             open.annotations.push(annotation.clone());
             let (head, open) = (&self.head, &*open);
             self.stream.push("response.output_text.annotation.added", || {
@@ -480,6 +599,7 @@ impl ResponseFold {
     }
 
     fn close_text(&mut self, status: &str) {
+        self.release_text();
         self.close_part();
         let Some(open) = self.open.take() else { return };
         let index = self.output.len().saturating_sub(1);
@@ -1088,6 +1208,80 @@ mod tests {
         let items = response["output"].as_array().unwrap();
         assert_eq!(items.len(), 2, "{items:?}");
         assert_eq!(items[1]["content"][0]["text"], "The answer is 4.");
+    }
+
+    fn unusable(reply: &str) -> LogEvent {
+        LogEvent::Note {
+            kind: "asked_again".into(),
+            text: "n".into(),
+            status: None,
+            reply: Some(reply.into()),
+        }
+    }
+
+    fn resumed(tools: &[&str]) -> LogEvent {
+        let tools = tools.iter().map(|name| (*name).to_owned()).collect();
+        LogEvent::RunStarted { agents: Vec::new(), model: "m".into(), tools }
+    }
+
+    #[test]
+    fn restart_during_a_continuation_keeps_the_first_part_of_the_text() {
+        let first = vec![LogEvent::TurnStarted, text("half "), citation(0, 4), unusable("continued")];
+        let rest = vec![LogEvent::TurnStarted, text("and whole"), citation(4, 9)];
+        let cut = vec![LogEvent::TurnStarted, text("and wh"), citation(0, 3), resumed(&[])];
+        let end = ResponseEnd { answer: Some("half and whole".into()), ..ResponseEnd::completed() };
+        let again = [first.clone(), cut.clone(), rest.clone()].concat();
+        let rows = [[first.clone(), rest].concat(), again, [first, cut].concat()];
+        for events in rows {
+            let (response, stream) = run(events, &[], &end);
+            check_rules(&stream, &response);
+            let items = response["output"].as_array().unwrap();
+            let part = &items[0]["content"][0];
+            assert_eq!((items.len(), &part["text"]), (1, &json!("half and whole")), "{items:?}");
+            let places: Vec<(u64, u64)> = part["annotations"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|one| (one["start_index"].as_u64().unwrap(), one["end_index"].as_u64().unwrap()))
+                .collect();
+            assert!(places.starts_with(&[(0, 4)]) && places[1..].iter().all(|place| *place == (9, 14)));
+        }
+    }
+
+    #[test]
+    fn repeated_reply_replaces_the_text_of_an_unusable_reply() {
+        let think = || LogEvent::ReasoningDelta { text: "Hm.".into() };
+        let first = vec![LogEvent::TurnStarted, think(), text("The answer is fo"), unusable("replaced")];
+        let events = [first, vec![LogEvent::TurnStarted, think(), text("The answer is 4.")]].concat();
+        let (response, stream) = run(events, &[], &ResponseEnd::completed());
+        check_rules(&stream, &response);
+        let items = response["output"].as_array().unwrap();
+        let texts: Vec<&Value> = items.iter().map(|item| &item["content"][0]["text"]).collect();
+        assert_eq!(texts, ["Hm.", "The answer is 4."]);
+    }
+
+    #[test]
+    fn text_of_a_reply_with_a_checked_format_is_shown_when_the_run_accepts_it() {
+        let json = |tools: &[&str], events: Vec<LogEvent>| {
+            let mut fold = fold();
+            fold.head.echo.insert("text".into(), json!({"format": {"type": "json_object"}}));
+            let events = [vec![resumed(tools), LogEvent::TurnStarted], events].concat();
+            let (response, stream) = feed(fold, events, &[], &ResponseEnd::completed());
+            check_rules(&stream, &response);
+            let texts = response["output"].as_array().unwrap().iter();
+            let texts: Vec<String> =
+                texts.filter_map(|item| item["content"][0]["text"].as_str().map(str::to_owned)).collect();
+            texts
+        };
+        let retried = |use_of_text: &str| {
+            vec![text("ba"), text("d"), unusable(use_of_text), LogEvent::TurnStarted, text("{}")]
+        };
+        assert_eq!(json(&["f"], retried("replaced")), ["{}"]);
+        assert_eq!(json(&["f"], retried("unused")), ["{}"]);
+        assert_eq!(json(&[], retried("replaced")), ["{}"]);
+        assert_eq!(json(&["f"], retried("continued")), ["bad{}"]);
+        let called = vec![text("I look."), call("a", "note"), LogEvent::TurnStarted, text("{}")];
+        assert_eq!(json(&["f"], called), ["I look.", "{}"]);
     }
 
     #[test]

@@ -20,8 +20,8 @@ use crate::server::ServerState;
 
 /// A response that is streamed. Dropping it before the end means that the client has disconnected.
 pub(crate) struct StreamedResponse {
-    /// `None` after the end. The stream owns the response and each future that works on it, so that a disconnect cannot
-    /// interrupt the storing of the response.
+    /// The steps of the response; `None` after its end. The stream owns the response and each future that works on it,
+    /// so that a disconnect cannot interrupt the storing of the response.
     work: Option<BoxStream<'static, StreamStep>>,
     ended: Option<Box<ActiveResponse>>,
     client: WaitingClient,

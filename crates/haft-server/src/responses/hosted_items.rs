@@ -68,7 +68,7 @@ fn tool_call(id: String, name: &str, arguments: &Value) -> ToolCall {
     ToolCall { id: CallId(id), name: name.to_owned(), arguments }
 }
 
-/// Some clients send the id of the call as `id`.
+/// Returns the output of a local shell call. Some clients send the id of the call as `id` instead of `call_id`.
 fn local_shell_output(path: &str, item: &ItemFields) -> Result<InputItem, ApiError> {
     let field = if item.contains_key("call_id") { "call_id" } else { "id" };
     let output = FunctionOutput::of_text(required(path, item, "output")?);
@@ -105,8 +105,8 @@ fn screenshot(path: &str, item: &ItemFields) -> Result<InputItem, ApiError> {
     Ok(InputItem::Output { call: call_id(path, item, "call_id")?, output })
 }
 
-/// The item contains the addresses of the pages that the search found, if the client asked for them. It never contains
-/// the pages.
+/// Returns a web search that another server ran. The output contains only the URLs of the found pages, because an item
+/// never contains the pages. It contains the URLs only if the client asked for them.
 fn web_search(path: &str, item: &ItemFields) -> Result<InputItem, ApiError> {
     let mut action = item.get("action").and_then(Value::as_object).cloned().unwrap_or_default();
     let sources = match action.remove("sources") {

@@ -14,7 +14,7 @@ const NAME_CHARS_MAX: usize = 64;
 /// Fields that the server knows and does not support.
 const UNSUPPORTED: [&str; 3] = ["access_programs", "moderation", "prompt_cache_retention"];
 
-/// Fields that are only hints: haft uses no identifier of a user.
+/// Fields that haft ignores without a warning, because they are only hints. haft uses no identifier of a user.
 const HINTS: [&str; 1] = ["user"];
 
 /// The fields that haft reads, of the objects in a request.
@@ -91,13 +91,14 @@ impl IgnoredFields {
     pub(super) fn add_rest(&mut self, rest: &Map<String, Value>) {
         for (name, value) in rest.iter().filter(|(name, _)| !HINTS.contains(&name.as_str())) {
             match name.as_str() {
-                // The other options are hints.
+                // Warn only about these two options, because the other options are hints.
                 "prompt_cache_options" => {
                     for option in ["comparison_response_id", "prewarm"] {
                         self.add_unsupported(&format!("{name}.{option}"), &value[option]);
                     }
                 }
-                // Caches that keep the prompt for a shorter time than allowed are always possible.
+                // Do not warn: the value only allows a cache to keep the prompt for 24 hours, and every cache may keep
+                // it for a shorter time.
                 "prompt_cache_retention" if *value == "24h" => {}
                 "image" => {
                     self.add_unsupported("image.context_compression", &value["context_compression"]);

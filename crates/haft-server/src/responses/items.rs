@@ -33,7 +33,7 @@ pub(crate) enum InputItem {
     /// A call that a server ran, with its result.
     Finished { call: ToolCall, output: FunctionOutput, is_error: bool },
     /// The answer to an approval request.
-    ApprovalResponse { request: String, approve: bool },
+    ApprovalResponse { request: String, approve: bool, reason: AnswerReason },
     /// A reference to an item of a stored response, by its id.
     Reference(String),
     /// An encrypted conversation.
@@ -44,6 +44,14 @@ pub(crate) enum InputItem {
     Dropped,
     /// An item of another server's tool without content for the model. The text is the warning for the client.
     Skipped(String),
+}
+
+/// Tells whether an answer to an approval request contains a `reason`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AnswerReason {
+    None,
+    /// The answer has a reason. The server ignores it with a warning, because a run stores no reason of an answer.
+    Ignored,
 }
 
 /// The output of a function.
@@ -70,7 +78,7 @@ impl InputItem {
         match kind {
             "message" => message(path, item),
             "function_call" => {
-                let name = required(path, item, "name")?;
+                let name = tool_name(path, item)?;
                 Ok(Self::Call(call(path, item, "call_id", name)?))
             }
             "function_call_output" => Ok(Self::Output {
@@ -85,12 +93,15 @@ impl InputItem {
                 finished(path, item, name.to_string()).map(InputItem::delimited)
             }
             "haft:tool_call" => {
-                let name = required(path, item, "name")?;
+                let name = tool_name(path, item)?;
                 finished(path, item, name)
             }
             "mcp_approval_response" => {
                 let approve = RequestField::new(format!("{path}.approve"), item.get("approve").cloned());
+                let reason = RequestField::new(format!("{path}.reason"), item.get("reason").cloned());
+                let reason = reason.text()?.filter(|text| !text.is_empty());
                 Ok(Self::ApprovalResponse {
+                    reason: reason.map_or(AnswerReason::None, |_| AnswerReason::Ignored),
                     request: required(path, item, "approval_request_id")?,
                     approve: approve.boolean()?.ok_or_else(|| approve.wrong("true or false"))?,
                 })
@@ -114,7 +125,21 @@ impl InputItem {
 
     /// Returns the warning about an item that the server skipped.
     pub(super) fn warning(&self) -> Option<&str> {
-        if let Self::Skipped(warning) = self { Some(warning) } else { None }
+        match self {
+            Self::Skipped(warning) => Some(warning),
+            Self::ApprovalResponse { reason: AnswerReason::Ignored, .. } => {
+                Some("the server ignored `reason` of an `mcp_approval_response`; the model does not see it")
+            }
+            Self::Message { .. }
+            | Self::Call(_)
+            | Self::Output { .. }
+            | Self::Finished { .. }
+            | Self::ApprovalResponse { reason: AnswerReason::None, .. }
+            | Self::Reference(_)
+            | Self::Compaction(_)
+            | Self::Sealed(_)
+            | Self::Dropped => None,
+        }
     }
 
     /// Marks the output of a call as data of the tool, which is not an instruction.
@@ -163,6 +188,16 @@ fn finished(path: &str, item: &Map<String, Value>, name: String) -> Result<Input
         error.map(mcp_error::text).or_else(|| item.get("output").filter(|value| !value.is_null()).map(text));
     let output = FunctionOutput::of_text(output.unwrap_or_default());
     Ok(InputItem::Finished { call, output, is_error: error.is_some() })
+}
+
+/// Reads the name of a called tool. A model provider refuses a name with characters such as `.`, which another server
+/// may have allowed.
+fn tool_name(path: &str, item: &Map<String, Value>) -> Result<String, ApiError> {
+    let name = required(path, item, "name")?;
+    if name.is_empty() {
+        return Err(invalid(format!("{path}.name"), format!("`{path}.name` must not be empty")));
+    }
+    Ok(ToolName::sanitize(&name).to_string())
 }
 
 fn call(path: &str, item: &Map<String, Value>, id: &str, name: String) -> Result<ToolCall, ApiError> {
@@ -595,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn output_without_its_call_or_call_without_its_output_is_refused() {
+    fn call_and_output_are_refused_if_one_of_them_is_missing() {
         let check = |items: &[Value], param: &str| {
             let error = build(ConversationBuilder::default(), items).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{items:?}");

@@ -18,7 +18,26 @@ const EVENTS_AT_ONCE: usize = 256;
 
 /// The detached responses of this process, by id. A detached response continues without a connection.
 #[derive(Debug, Default)]
-pub(crate) struct LiveResponses(Mutex<HashMap<String, Arc<LiveResponse>>>);
+pub(crate) struct LiveResponses {
+    responses: Mutex<HashMap<String, Arc<LiveResponse>>>,
+    /// The responses with an idempotency key whose runs are starting. The receivers wake up when the start ends.
+    starting: Mutex<HashMap<String, watch::Receiver<()>>>,
+}
+
+/// The start of the run of a response with an idempotency key. Requests with the same key wait until it is dropped.
+#[derive(Debug)]
+pub(crate) struct StartingResponse {
+    all: Arc<LiveResponses>,
+    id: String,
+    _starts: watch::Sender<()>,
+}
+
+impl Drop for StartingResponse {
+    fn drop(&mut self) {
+        // Remove the entry before the sender closes its channel: a request that wakes up must not find it.
+        self.all.starting().remove(&self.id);
+    }
+}
 
 /// One detached response, with all events so far.
 #[derive(Debug)]
@@ -26,6 +45,7 @@ pub(crate) struct LiveResponse {
     owner: Principal,
     handle: RunHandle,
     request_digest: Option<String>,
+    warnings: Vec<String>,
     state: Mutex<LiveState>,
     /// A change counter, which wakes up followers.
     changed: watch::Sender<u64>,
@@ -44,6 +64,7 @@ impl LiveResponses {
             owner: active.handle().principal().clone(),
             handle: active.handle().clone(),
             request_digest: active.request_digest(),
+            warnings: active.warnings().to_vec(),
             state: Mutex::default(),
             changed: watch::Sender::new(0),
         });
@@ -63,6 +84,26 @@ impl LiveResponses {
         live
     }
 
+    /// Registers a response whose run is about to start.
+    pub(crate) fn begin_start(self: &Arc<Self>, id: String) -> StartingResponse {
+        let (starts, ended) = watch::channel(());
+        self.starting().insert(id.clone(), ended);
+        StartingResponse { all: Arc::clone(self), id, _starts: starts }
+    }
+
+    /// Waits until the start of a response has ended. Returns false if the response is not starting.
+    pub(crate) async fn wait_for_start(&self, id: &str) -> bool {
+        let Some(mut ended) = self.starting().get(id).cloned() else { return false };
+        // The sender never sends a value, so this wait ends with an error when the sender is dropped.
+        let _ = ended.changed().await;
+        true
+    }
+
+    /// Returns true while the run of a response starts.
+    pub(crate) fn is_starting(&self, id: &str) -> bool {
+        self.starting().contains_key(id)
+    }
+
     /// Stops all runs, so that the next process continues them. Calls in progress are interrupted.
     pub(crate) fn suspend_all(&self) {
         for live in self.all().values() {
@@ -76,7 +117,11 @@ impl LiveResponses {
     }
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Arc<LiveResponse>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.responses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn starting(&self) -> MutexGuard<'_, HashMap<String, watch::Receiver<()>>> {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,6 +135,11 @@ impl LiveResponse {
         self.request_digest.as_deref()
     }
 
+    /// Returns the warnings for the client that started the response.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
     /// Follows the stream, starting at an event number.
     pub(crate) fn follow(self: &Arc<Self>, from: usize) -> LiveFollower {
         LiveFollower { live: Arc::clone(self), next: from, changed: self.changed.subscribe() }
@@ -97,8 +147,13 @@ impl LiveResponse {
 
     /// Cancels the run and waits for the final object.
     pub(crate) async fn cancel(&self) -> EndedResponse {
-        self.handle.cancel();
+        self.request_cancel();
         self.ended().await
+    }
+
+    /// Cancels the run, and does not wait for its end.
+    pub(crate) fn request_cancel(&self) {
+        self.handle.cancel();
     }
 
     /// Waits for the final object.
@@ -108,7 +163,7 @@ impl LiveResponse {
             if let Some(ended) = self.state().ended.clone() {
                 return ended;
             }
-            // The sender lives as long as this response.
+            // Waiting cannot fail, because the sender lives as long as this response.
             let _ = changed.changed().await;
         }
     }
@@ -168,7 +223,7 @@ impl LiveFollower {
             if has_ended {
                 return None;
             }
-            // The sender lives as long as `live`.
+            // Waiting cannot fail, because the sender lives as long as `live`.
             let _ = self.changed.changed().await;
         }
     }

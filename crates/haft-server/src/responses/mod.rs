@@ -5,6 +5,7 @@
 
 mod approvals;
 mod compact;
+mod continuations;
 mod cut_requests;
 mod drive;
 mod event_block;
@@ -14,6 +15,7 @@ mod foreground;
 mod hosted_items;
 mod ignored_fields;
 mod items;
+mod keyed;
 mod live;
 mod mcp_error;
 mod model_settings;
@@ -23,6 +25,7 @@ mod replayed_events;
 mod request;
 mod requested_servers;
 mod restart;
+mod run_fields;
 mod sealed_run;
 mod sealed_text;
 mod sealed_turn;
@@ -42,7 +45,6 @@ pub use spec::needs_builtin_tools;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Json;
 use axum::extract::State;
@@ -50,14 +52,10 @@ use axum::response::{IntoResponse, Response};
 use haft_core::conversation::Message;
 use haft_core::digest::Digest;
 use haft_core::event_log::LogUsage;
-use haft_core::idempotency_store::IdempotencyStore as _;
-use haft_core::output_store::StoreError;
-use haft_core::position::SessionId;
 use haft_core::stored::StoredMessage;
 use haft_core::tokens::Tokens;
 use haft_core::trace_context::TraceContext;
 use haft_runtime::{EventSeq, OutputStorage, RunHandle, RunHooks, SessionStorage, UnknownTools};
-use haft_store::responses::{ResponseRecord, StoredEvents};
 use http::{HeaderMap, HeaderValue, header};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -67,17 +65,16 @@ use crate::body::JsonObject;
 use crate::conversations;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::server::{ActiveWork, ServerState};
-use crate::storage_limits;
-use crate::store_errors::StoreKind;
+use crate::{rate_limit, storage_limits};
 use compact::SealedConversation;
 use cut_requests::{RequestIdentity, retry_count};
 use drive::{ActiveResponse, EndedResponse, KeptResponse, LastResponse, ResponseRun, ResponseStorage};
 use fold::ResponseFold;
 use foreground::{StreamedResponse, WholeResponse};
 use items::{ConversationBuilder, reference_id};
+use keyed::KeyedResponse;
 use live::LiveResponse;
 use object::{EventOptions, OwnEvents, ReasoningEventNames, ResponseHead, is_open};
-use replayed_events::ReplayedEvents;
 use request::{CreateRequest, TurnSealing};
 use sealed_turn::{OpenedEntry, OpenedItem, SealedTurn, TurnScope, without_repeats};
 use spec::ModelTarget;
@@ -85,14 +82,15 @@ use sse::EventSource;
 use tool_origin::ToolOrigins;
 
 pub(crate) use compact::compact;
+pub(crate) use continuations::Continuations;
 pub(crate) use cut_requests::CutRequests;
 pub(crate) use field::{RequestField, invalid};
 pub(crate) use items::InputItem;
 pub(crate) use live::LiveResponses;
 pub(crate) use request::{RunNarrowing, check_metadata};
-pub(crate) use restart::continue_unfinished;
+pub(crate) use restart::{continue_unfinished, read_unfinished};
 pub(crate) use spec::HARMLESS;
-pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list, page_limit};
+pub(crate) use stored::{ListPage, blocking, cancel, delete, find, get, input_items, list, page_limit, stop};
 pub(crate) use workspace::of_listing as listing_workspace;
 
 /// `POST /v1/responses`: creates a response.
@@ -102,7 +100,7 @@ pub(crate) async fn create(
     headers: HeaderMap,
     JsonObject(body): JsonObject,
 ) -> Result<Response, ApiError> {
-    let key = idempotency_key(&headers)?;
+    let key = keyed::idempotency_key(&headers)?;
     let retries = retry_count(&headers);
     // Compute the digest only if a later request can be a repetition of this one.
     let is_repeatable = key.is_some() || retries.is_some();
@@ -123,7 +121,7 @@ pub(crate) async fn create(
             }
             attached(&state, &caller, request, identity).await?
         }
-        Some(key) => once(&state, &caller, request, key).await?,
+        Some(key) => keyed::once(&state, &caller, request, key).await?,
     };
     warnings_header::add(&mut response, &warnings);
     Ok(response)
@@ -172,9 +170,11 @@ fn request_digest(mut body: Map<String, Value>) -> String {
 pub(crate) async fn create_in_background(
     state: &Arc<ServerState>,
     caller: &Caller,
+    headers: &HeaderMap,
     body: Map<String, Value>,
 ) -> Result<Response, ApiError> {
-    detached(state, caller, request::parse(body)?, new_id()).await
+    let request = CreateRequest { trace: trace_context(headers), ..request::parse(body)? };
+    detached(state, caller, request, new_id()).await
 }
 
 /// `POST /v1/responses/input_tokens`: estimates the number of tokens of a request from its length.
@@ -205,11 +205,14 @@ async fn attached(
 ) -> Result<Response, ApiError> {
     let stream = request.stream;
     let active = start(state, caller, request, new_id(), None).await?;
-    Ok(if stream {
+    let warnings = active.warnings().join("; ");
+    let mut reply = if stream {
         sse::stream_response(EventSource::Foreground(StreamedResponse::new(active)))
     } else {
         whole(WholeResponse::new(active, identity).await)
-    })
+    };
+    warnings_header::add(&mut reply, &warnings);
+    Ok(reply)
 }
 
 /// Runs a response that continues if its connection closes.
@@ -232,16 +235,36 @@ async fn detach(
 ) -> Result<Arc<LiveResponse>, ApiError> {
     // Box this future, because the futures of all routes that start responses would otherwise contain it.
     let mut active = Box::pin(start(state, caller, request, id, None)).await?;
-    active.store_beginning().await?;
-    Ok(state.live.detach(active))
+    let live = Arc::clone(&state.live);
+    // Use a task of its own. Otherwise a disconnect could drop this future after the beginning of the response is
+    // stored, and no task would drive the response.
+    in_own_task(async move {
+        active.store_beginning().await?;
+        Ok(live.detach(active))
+    })
+    .await
+}
+
+/// Does work in a task of its own, because a disconnect of the client drops the future of its request. The task takes
+/// over the slot of the request.
+async fn in_own_task<T: Send + 'static>(
+    work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
+    let failed = |error| {
+        let message = format!("the server failed while it started the response: {error}");
+        Err(ApiError::new(ApiErrorKind::ServerError, message))
+    };
+    tokio::spawn(rate_limit::with_slot_of_request(work)).await.unwrap_or_else(failed)
 }
 
 async fn first_reply(live: &Arc<LiveResponse>, (stream, background): (bool, bool)) -> Response {
-    match (stream, background) {
+    let mut reply = match (stream, background) {
         (true, _) => sse::stream_response(EventSource::Follower(live.follow(0))),
         (false, true) => Json(first_object(live).await).into_response(),
-        (false, false) => whole(live.ended().await),
-    }
+        (false, false) => keyed::whole(live.ended().await),
+    };
+    warnings_header::add(&mut reply, &live.warnings().join("; "));
+    reply
 }
 
 async fn first_object(live: &Arc<LiveResponse>) -> Value {
@@ -268,122 +291,17 @@ pub(crate) async fn start_run(
     let trace = trace_context(headers);
     let request = CreateRequest { digest: Some(digest), narrowing, trace, ..request::parse(body)? };
     let model = request.model.clone().unwrap_or_else(|| default_model(state));
-    let (response, run) = match idempotency_key(headers)? {
+    let (response, run) = match keyed::idempotency_key(headers)? {
         None => {
             let id = new_id();
             (response_id(id), detach(state, caller, request, id).await?.run())
         }
-        Some(key) => match keyed(state, caller, request, key).await? {
-            (id, KeyedResponse::Started(live) | KeyedResponse::InProgress(live)) => (id, live.run()),
-            (id, KeyedResponse::Stored(record)) => (id, record.0.run),
+        Some(key) => match keyed::start_once(state, caller, request, key).await? {
+            (id, KeyedResponse::InProgress(live)) => (id, live.run()),
+            (id, KeyedResponse::Stored(found)) => (id, found.record.run),
         },
     };
     Ok(BackgroundRun { run, response, model })
-}
-
-/// The response of an idempotency key.
-enum KeyedResponse {
-    /// This request has started the response.
-    Started(Arc<LiveResponse>),
-    /// An earlier request has started the response.
-    InProgress(Arc<LiveResponse>),
-    Stored(Box<(ResponseRecord, StoredEvents)>),
-}
-
-/// Starts a response, or returns the response that an earlier request with the same idempotency key started.
-async fn once(
-    state: &Arc<ServerState>,
-    caller: &Caller,
-    request: CreateRequest,
-    key: String,
-) -> Result<Response, ApiError> {
-    let form @ (stream, _) = (request.stream, request.background);
-    Ok(match keyed(state, caller, request, key).await?.1 {
-        KeyedResponse::Started(live) => first_reply(&live, form).await,
-        KeyedResponse::InProgress(live) => first_reply(&live, (stream, false)).await,
-        KeyedResponse::Stored(record) if stream => {
-            sse::stream_response(EventSource::Recorded(ReplayedEvents::new(record.1)))
-        }
-        KeyedResponse::Stored(record) => Json(record.0.response).into_response(),
-    })
-}
-
-/// Returns the response of an idempotency key, with its id.
-async fn keyed(
-    state: &Arc<ServerState>,
-    caller: &Caller,
-    request: CreateRequest,
-    key: String,
-) -> Result<(String, KeyedResponse), ApiError> {
-    let failed = |error: StoreError| {
-        state.store_errors.note(StoreKind::IdempotencyKeys, &error);
-        ApiError::new(
-            ApiErrorKind::ServerError,
-            format!("the server cannot store the idempotency key: {error}"),
-        )
-    };
-    let (keys, owner, id) = (state.idempotency.clone(), caller.principal.clone(), new_id());
-    let mut bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
-    if bound.0 != id.as_u128() && is_outdated(state, caller, bound).await? {
-        keys.release(&owner, &key).await;
-        bound = keys.bind(&owner, &key, SessionId(id.as_u128())).await.map_err(failed)?;
-    }
-    let first = response_id(Uuid::from_u128(bound.0));
-    if bound.0 == id.as_u128() {
-        let started = detach(state, caller, request, id).await;
-        if started.is_err() {
-            // No run has started, so a corrected request may use the same key.
-            keys.release(&owner, &key).await;
-        }
-        return started.map(|live| (first, KeyedResponse::Started(live)));
-    }
-    if let Some(live) = state.live.get(&owner, &first) {
-        check_same_request(&request, live.request_digest())?;
-        return Ok((first, KeyedResponse::InProgress(live)));
-    }
-    let gone = || {
-        let message = "the response for this idempotency key was not stored, or was deleted; use a new key";
-        ApiError::new(ApiErrorKind::Conflict, message).with_code("idempotency_key_in_use")
-    };
-    let record = stored::find_with_events(state, caller, &first).await?.ok_or_else(gone)?;
-    check_same_request(&request, record.0.request_digest.as_deref())?;
-    Ok((first, KeyedResponse::Stored(Box::new(record))))
-}
-
-/// The time for which an idempotency key returns the first response.
-const KEY_LIFETIME: Duration = Duration::from_hours(24);
-
-/// Returns true if the response of a key is older than the lifetime of keys.
-async fn is_outdated(state: &ServerState, caller: &Caller, bound: SessionId) -> Result<bool, ApiError> {
-    let record = stored::find(state, caller, &response_id(Uuid::from_u128(bound.0))).await?;
-    let lifetime_ms = u64::try_from(KEY_LIFETIME.as_millis()).unwrap_or(u64::MAX);
-    Ok(record.is_some_and(|record| record.created_ms.saturating_add(lifetime_ms) < now_ms()))
-}
-
-/// Refuses a key that was used for a different request, because the client would get the response to that request.
-fn check_same_request(request: &CreateRequest, first: Option<&str>) -> Result<(), ApiError> {
-    match (&request.digest, first) {
-        (Some(own), Some(first)) if own != first => {
-            let message = "this `Idempotency-Key` was used for a request with another body; use a new key";
-            Err(invalid("Idempotency-Key", message).with_code("idempotency_key_reused"))
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The maximum length of an idempotency key, in characters.
-const KEY_CHARS_MAX: usize = 255;
-
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
-    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
-    match key.to_str() {
-        // The prefix separates these keys from the keys of the runtime.
-        Ok(key) if !key.is_empty() && key.len() <= KEY_CHARS_MAX => Ok(Some(format!("response {key}"))),
-        _ => {
-            let message = format!("`Idempotency-Key` must have 1 to {KEY_CHARS_MAX} visible characters");
-            Err(invalid("Idempotency-Key", message))
-        }
-    }
 }
 
 fn new_id() -> Uuid {
@@ -402,20 +320,24 @@ async fn start(
     last: Option<&LastResponse>,
 ) -> Result<ActiveResponse, ApiError> {
     state.unknown_fields.note(&request.unknown_fields);
-    // The guard also covers a compaction before the response.
+    // Create the guard before a compaction of the conversation, so that a stopping server waits for the compaction too.
     let active = ActiveWork::admit(state)?;
     resolve_input(state, caller, &mut request).await?;
-    let known = known_lists(state, caller, &request).await?;
+    let known = known_lists(state, caller, &request, last).await?;
     let given = approvals::answers(&request)?;
+    let mut warnings = Vec::new();
     let (run, opening, compacted) = if given.is_empty() {
         storage_limits::check(state, &caller.principal)?;
         new_run(state, caller, &mut request, &response_id(id), last).await?
     } else {
         // Box the future, because each of the futures around it would otherwise have its size.
         let continued = Box::pin(approvals::resume(state, caller, &request, &given, last)).await?;
-        let approvals::ContinuedRun { handle, answers, first_event, workspace, conversation } = continued;
+        let approvals::ContinuedRun { handle, answers, first_event, workspace, conversation, fields } =
+            continued;
+        warnings = run_fields::restore(&mut request, fields);
         if let (None, Some(id)) = (&request.conversation, conversation) {
-            // The same run continues, so the new items belong to the same conversation.
+            // The request names no conversation. Add its items to the conversation of the previous response, because
+            // the same run continues.
             request.echo.insert("conversation".into(), json!({"id": id}));
             request.conversation = Some(id);
         }
@@ -423,8 +345,8 @@ async fn start(
             ResponseRun { handle, answers: Some(answers), first_event, workspace, known_workspace: None };
         (run, Vec::new(), None)
     };
-    // From here on, nothing may wait or fail: the run is cancelled at a disconnect only after the response below
-    // exists.
+    // Do not wait or fail from here to the end of this function. The run has started, but only the `ActiveResponse`
+    // below cancels it at a disconnect.
     let listed = match &run.answers {
         None => requested_servers::list_items(run.handle.server_listings(), &request.tools, &known),
         // A run that continues after an approval has already listed its tools.
@@ -456,6 +378,8 @@ async fn start(
         conversation: request.conversation.filter(|_| request.store),
         first_event: run.first_event,
         request_digest: request.digest,
+        warnings,
+        listed: known,
     };
     Ok(ActiveResponse::new(active, run, ResponseFold::new(head), kept))
 }
@@ -505,17 +429,27 @@ async fn new_run(
     Ok((run, stored, compacted))
 }
 
-/// Returns the labels of the servers whose tool lists the conversation already contains.
+/// Returns the labels of the servers whose tool lists the conversation already contains. `last` is the last response of
+/// the same connection.
 async fn known_lists(
     state: &ServerState,
     caller: &Caller,
     request: &CreateRequest,
+    last: Option<&LastResponse>,
 ) -> Result<BTreeSet<String>, ApiError> {
+    let last = last.filter(|last| request.previous_response_id.as_ref() == Some(&last.id));
     let mut known = requested_servers::listed_in(request.input_items.iter());
-    let names_server = requested_servers::named(&request.tools).next().is_some();
-    if let Some(id) = request.previous_response_id.as_ref().filter(|_| names_server) {
+    known.extend(last.iter().flat_map(|last| last.listed.iter().cloned()));
+    if requested_servers::named(&request.tools).next().is_none() {
+        return Ok(known);
+    }
+    if let (Some(id), None) = (&request.previous_response_id, last) {
         let before = stored::find(state, caller, id).await?;
         known.extend(before.iter().flat_map(|record| requested_servers::listed_before(&record.response)));
+    }
+    if let Some(id) = &request.conversation {
+        let record = conversations::find(state, caller, id).await?;
+        known.extend(requested_servers::listed_in(record.items.iter()));
     }
     Ok(known)
 }
@@ -695,16 +629,17 @@ async fn opened(
     })
 }
 
-/// Returns the item of a stored response that a reference names; `None` if there is none. An item id begins with the id
-/// of its response.
+/// Returns the stored item that a reference names; `None` if there is none. An item id begins with the id of its response,
+/// or of the conversation that a client added it to.
 async fn referenced(state: &ServerState, caller: &Caller, id: &str) -> Result<Option<Value>, ApiError> {
     let hex = id.split_once('_').map_or("", |(_, rest)| rest);
-    let Some(of_response) = hex.get(..32) else { return Ok(None) };
-    let Some(record) = stored::find(state, caller, &format!("resp_{of_response}")).await? else {
-        return Ok(None);
-    };
-    let output = record.response["output"].as_array().into_iter().flatten();
-    Ok(output.chain(&record.input).find(|item| item["id"] == id).cloned())
+    let Some(hex) = hex.get(..32) else { return Ok(None) };
+    if let Some(record) = stored::find(state, caller, &format!("resp_{hex}")).await? {
+        let output = record.response["output"].as_array().into_iter().flatten();
+        return Ok(output.chain(&record.input).find(|item| item["id"] == id).cloned());
+    }
+    let record = conversations::stored(state, caller, &format!("conv_{hex}")).await?;
+    Ok(record.into_iter().flat_map(|record| record.items).find(|item| item["id"] == id))
 }
 
 /// Replaces the references in a list by the items that they name, because a stored list must not break when the
@@ -779,14 +714,7 @@ fn whole(ended: EndedResponse) -> Response {
         warnings_header::add(&mut reply, &warnings.join("; "));
         return reply;
     };
-    let kind = match error.kind {
-        "too_many_requests" => ApiErrorKind::TooManyRequests,
-        "model_error" => ApiErrorKind::ModelError,
-        "invalid_request_error" => ApiErrorKind::InvalidRequest,
-        _ => ApiErrorKind::ServerError,
-    };
-    let mut failed = ApiError::new(kind, error.message).with_code(error.code);
+    let mut failed = error.api_error();
     failed.should_retry = tool_began.then_some(false);
-    failed.retry_after_s = error.retry_after_s;
     failed.into_response()
 }

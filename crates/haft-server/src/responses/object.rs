@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 use super::compact;
 use super::request::{DeltaPadding, Truncation, TurnSealing};
 use super::tool_origin::ToolOrigins;
+use super::workspace::QUOTA_CODE;
+use crate::error::{ApiError, ApiErrorKind};
 
 /// The fields of a response that are known when it begins.
 #[derive(Debug, Clone)]
@@ -113,7 +115,8 @@ pub(crate) enum OwnEvents {
 /// numbers to the same events.
 const OWN_EVENTS_FIELD: &str = "haft_events";
 
-/// The response field that selects the specification's names of reasoning events. It is stored for the same reason.
+/// The response field that selects the specification's names of reasoning events. It is stored, because a restarted
+/// server must give the same names to the same events.
 const REASONING_EVENTS_FIELD: &str = "haft_reasoning_events";
 
 /// The response field that turns on padding. It is stored, because a restarted server must send the same events.
@@ -156,8 +159,52 @@ pub(crate) struct ResponseFailure {
     pub(crate) kind: &'static str,
     pub(crate) code: &'static str,
     pub(crate) message: String,
-    /// The seconds after which the same request may succeed.
+    /// The seconds after which the same request may succeed; `None` if the server cannot tell.
     pub(crate) retry_after_s: Option<u64>,
+}
+
+/// The values of `kind` that [`ResponseFailure::of_stored`] can restore. A kind is the `type` of the error in an HTTP
+/// reply.
+const FAILURE_KINDS: [&str; 4] =
+    ["server_error", "too_many_requests", "model_error", "invalid_request_error"];
+
+/// The code of a response that has missed events of its run.
+pub(super) const EVENTS_LOST_CODE: &str = "events_lost";
+
+/// The values of `code` that [`ResponseFailure::of_stored`] can restore.
+const FAILURE_CODES: [&str; 5] =
+    ["server_error", "rate_limit_exceeded", QUOTA_CODE, "context_length_exceeded", EVENTS_LOST_CODE];
+
+impl ResponseFailure {
+    /// Restores the failure from a stored response and the kind of its error; `None` if the response has not failed.
+    /// The restored failure has no `retry_after_s`, because that time has passed.
+    pub(crate) fn of_stored(response: &Value, kind: Option<&str>) -> Option<Self> {
+        let error = response["error"].as_object()?;
+        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+        Some(Self {
+            kind: known(&FAILURE_KINDS, kind.unwrap_or_default()),
+            code: known(&FAILURE_CODES, text("code")),
+            message: text("message").to_owned(),
+            retry_after_s: None,
+        })
+    }
+
+    /// Returns the error for a client that waits for the whole response.
+    pub(crate) fn api_error(self) -> ApiError {
+        let kind = match self.kind {
+            "too_many_requests" => ApiErrorKind::TooManyRequests,
+            "model_error" => ApiErrorKind::ModelError,
+            "invalid_request_error" => ApiErrorKind::InvalidRequest,
+            _ => ApiErrorKind::ServerError,
+        };
+        let error = ApiError::new(kind, self.message).with_code(self.code);
+        ApiError { retry_after_s: self.retry_after_s, ..error }
+    }
+}
+
+/// Returns the equal name of the list, or its first name if the list does not contain the name.
+fn known(names: &[&'static str], name: &str) -> &'static str {
+    names.iter().find(|known| **known == name).unwrap_or(&names[0])
 }
 
 /// The fields of a response object that are not copied from its request.
@@ -235,6 +282,12 @@ impl ResponseHead {
             Some("auto") => Truncation::Auto,
             Some(_) | None => Truncation::Disabled,
         }
+    }
+
+    /// Returns true if the answer must be JSON.
+    pub(crate) fn wants_json(&self) -> bool {
+        let format = self.echo.get("text").map(|text| &text["format"]["type"]);
+        format.is_some_and(|kind| kind == "json_object" || kind == "json_schema")
     }
 
     /// Returns the initial status of the response.
@@ -340,6 +393,14 @@ impl ResponseEnd {
         self
     }
 
+    /// Returns the item status of a text that is open when the response ends. The text is incomplete if the response
+    /// failed or was cancelled, or if the token limit or a filter cut the reply. Other limits, such as the maximum of
+    /// turns, end a run only after a whole reply.
+    pub(crate) fn text_status(&self) -> &'static str {
+        let is_cut = matches!(self.incomplete_reason, Some("max_output_tokens" | "content_filter"));
+        if self.error.is_some() || self.status == "cancelled" || is_cut { "incomplete" } else { "completed" }
+    }
+
     /// Converts the end of a run. `truncation` is the setting of the response.
     pub(crate) fn of(finish: &RunFinish, truncation: Truncation) -> Self {
         let answer = finish.answer.as_ref().map(haft_core::run::finish::RunAnswer::text);
@@ -373,5 +434,39 @@ impl ResponseEnd {
 
     fn incomplete(reason: &'static str) -> Self {
         Self { status: "incomplete", incomplete_reason: Some(reason), ..Self::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_failure_keeps_its_code() {
+        let restored = |code: &str| {
+            let response = json!({"error": {"code": code, "message": "m"}});
+            ResponseFailure::of_stored(&response, None).unwrap().code
+        };
+        for code in FAILURE_CODES {
+            assert_eq!(restored(code), code);
+        }
+        assert_eq!((restored("events_lost"), restored("other")), ("events_lost", "server_error"));
+    }
+
+    #[test]
+    fn failure_of_a_stored_response_gives_the_same_error_again() {
+        let failures = [
+            ResponseEnd::failed("model_error", "server_error", "the provider died"),
+            ResponseEnd::failed("too_many_requests", "rate_limit_exceeded", "slow down"),
+            ResponseEnd::failed("too_many_requests", QUOTA_CODE, "too large"),
+            ResponseEnd::too_long("too long"),
+        ];
+        for failure in failures.into_iter().filter_map(|end| end.error) {
+            let stored = json!({"error": {"code": failure.code, "message": failure.message}});
+            assert_eq!(ResponseFailure::of_stored(&stored, Some(failure.kind)), Some(failure));
+        }
+        assert_eq!(ResponseFailure::of_stored(&json!({"error": null}), None), None);
+        let unknown = ResponseFailure::of_stored(&json!({"error": {"code": "new"}}), Some("new")).unwrap();
+        assert_eq!((unknown.kind, unknown.code), ("server_error", "server_error"));
     }
 }

@@ -27,8 +27,17 @@ pub(super) struct OpenText {
     paragraphs: Vec<Value>,
     /// The citations of the text, in the form of the API.
     pub(super) annotations: Vec<Value>,
-    /// The position of the first character in the text of the turn.
+    /// The position of this item's first character in the whole text of the turn.
     pub(super) first_char: u64,
+    kept: KeptText,
+}
+
+/// The size of the part of an open text that earlier turns wrote. If the model repeats the current turn, this part
+/// stays and the rest is removed.
+#[derive(Debug, Clone, Copy, Default)]
+struct KeptText {
+    bytes: usize,
+    annotations: usize,
 }
 
 impl TextKind {
@@ -111,11 +120,28 @@ pub(super) enum PartChange {
 impl OpenText {
     /// Creates an item without text. `first_char` is the length of the text of the turn so far, in characters.
     pub(super) fn new(kind: TextKind, first_char: u64) -> Self {
-        Self { kind, text: String::new(), paragraphs: Vec::new(), annotations: Vec::new(), first_char }
+        Self {
+            kind,
+            text: String::new(),
+            paragraphs: Vec::new(),
+            annotations: Vec::new(),
+            first_char,
+            kept: KeptText::default(),
+        }
     }
 
-    /// Removes all text, because the model repeats the turn from its beginning.
+    /// Keeps the text so far, because the next turn continues it.
+    pub(super) fn keep(&mut self) {
+        self.kept = KeptText { bytes: self.text.len(), annotations: self.annotations.len() };
+    }
+
+    /// Removes the text of this turn, because the model repeats the turn from its beginning.
     pub(super) fn clear(&mut self) {
+        if self.kept.bytes > 0 {
+            self.text.truncate(self.kept.bytes);
+            self.annotations.truncate(self.kept.annotations);
+            return;
+        }
         let kind = match self.kind {
             TextKind::Summary(_) => TextKind::Summary(0),
             kind @ (TextKind::Message | TextKind::Refusal | TextKind::Reasoning) => kind,

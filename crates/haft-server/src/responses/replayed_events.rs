@@ -23,11 +23,13 @@ type ReadEvents = Option<(Vec<EventBlock>, StoredEvents)>;
 pub(crate) struct ReplayedEvents {
     /// The read in progress, on another thread; `None` after the last event.
     reading: Option<JoinHandle<ReadEvents>>,
+    /// The last event that was read.
+    last: Option<EventBlock>,
 }
 
 impl ReplayedEvents {
     pub(crate) fn new(stored: StoredEvents) -> Self {
-        Self { reading: Some(read(stored)) }
+        Self { reading: Some(read(stored)), last: None }
     }
 
     /// Returns the next events; `None` after the last ones. Cancelling this future loses no events. If the file cannot
@@ -35,12 +37,24 @@ impl ReplayedEvents {
     pub(crate) async fn next(&mut self) -> Option<Vec<EventBlock>> {
         let done = self.reading.as_mut()?.await;
         self.reading = None;
-        let Some((blocks, stored)) = done.ok().flatten() else { return Some(vec![unreadable()]) };
+        let Some((blocks, stored)) = done.ok().flatten() else { return Some(vec![self.unreadable()]) };
         if blocks.is_empty() {
             return None;
         }
         self.reading = Some(read(stored));
+        self.last = blocks.last().cloned();
         Some(blocks)
+    }
+
+    /// Returns the error about the remaining events, with the number that follows the last one.
+    fn unreadable(&self) -> EventBlock {
+        let last = self.last.as_ref().and_then(|event| event.data()["sequence_number"].as_u64());
+        let (code, message) = ("server_error", "the server cannot read the remaining events of the response");
+        let nested = json!({"type": code, "code": code, "message": message, "param": null});
+        EventBlock::of(&StreamEvent::of_data(json!({
+            "type": "error", "sequence_number": last.map_or(0, |number| number + 1), "code": code,
+            "message": message, "param": null, "error": nested,
+        })))
     }
 }
 
@@ -50,13 +64,6 @@ fn read(mut stored: StoredEvents) -> JoinHandle<ReadEvents> {
         let blocks = lines.iter().map(|line| EventBlock::of_stored(line)).collect();
         Some((blocks, stored))
     })
-}
-
-fn unreadable() -> EventBlock {
-    let message = "the server cannot read the remaining events of the response";
-    EventBlock::of(&StreamEvent::of_data(
-        json!({"type": "error", "code": "server_error", "message": message, "param": null}),
-    ))
 }
 
 #[cfg(test)]
@@ -88,6 +95,7 @@ mod tests {
             first_event: 1,
             request_digest: None,
             workspace: None,
+            error_type: None,
         };
         let line = |number| {
             let text = if number < EVENTS_AT_ONCE { String::new() } else { "x".repeat(LONG_BYTES) };

@@ -30,6 +30,9 @@ const TEXT_CHARS_MAX: usize = 10_485_760;
 /// The default size above which a conversation is compacted, in tokens, if the request sets none.
 const COMPACT_THRESHOLD_TOKENS: u32 = 100_000;
 
+/// The maximum length of the name of an output format, in characters.
+const FORMAT_NAME_CHARS_MAX: usize = 64;
+
 /// The values of `include` that have no effect, because this server has no items with such content.
 const INCLUDED_NEVER: [&str; 6] = [
     "file_search_call.results",
@@ -79,9 +82,9 @@ pub(crate) struct CreateRequest {
     pub(crate) warning_items: WarningItems,
     pub(crate) padding: DeltaPadding,
     pub(crate) sealing: TurnSealing,
-    /// `None` if the request does not set it.
+    /// The setting for a conversation that does not fit into the context window; `None` if the request does not set it.
     pub(crate) truncation: Option<Truncation>,
-    /// The size above which the conversation is compacted before the response, in tokens.
+    /// The size above which the conversation is compacted before the response, in tokens; `None` for no compaction.
     pub(crate) compact_threshold: Option<u64>,
     /// Limits that only the native API can set.
     pub(crate) narrowing: RunNarrowing,
@@ -146,6 +149,8 @@ pub(crate) struct RunNarrowing {
     pub(crate) timeout: Option<Duration>,
     /// The only tools of the agent that the model may call.
     pub(crate) allowed_tools: Option<Vec<String>>,
+    /// The tools of the request that are known to be tools of HTTP APIs, which need no scope for built-in tools.
+    pub(crate) http_tools: Vec<String>,
 }
 
 /// The required format of the answer.
@@ -316,7 +321,7 @@ fn service_tier(field: &RequestField, warnings: &mut Vec<String>) -> Result<(), 
 }
 
 /// Returns all required fields of a response, with the values for a request that does not set them.
-fn defaults() -> Map<String, Value> {
+pub(super) fn defaults() -> Map<String, Value> {
     // Every request needs this map, and copying it is cheaper than building it.
     static DEFAULTS: LazyLock<Map<String, Value>> = LazyLock::new(|| {
         let value = json!({
@@ -429,10 +434,7 @@ fn text(
         Some(format) => match format.get("type").and_then(Value::as_str) {
             Some("text") => TextFormat::Text,
             Some("json_object") => TextFormat::JsonObject,
-            Some("json_schema") => match format.get("schema") {
-                Some(schema @ Value::Object(_)) => TextFormat::JsonSchema(usable(schema)?),
-                _ => return Err(invalid("text.format.schema", "`text.format.schema` must be a JSON Schema")),
-            },
+            Some("json_schema") => json_schema(format)?,
             _ => {
                 let message = "`text.format.type` must be one of text, json_object, json_schema";
                 return Err(invalid("text.format.type", message));
@@ -442,6 +444,25 @@ fn text(
     complete_format(&mut shown["format"]);
     echo.insert("text".into(), Value::Object(shown));
     Ok((parsed, verbosity))
+}
+
+/// Reads a format of type `json_schema`, with the limits of OpenAI's API.
+fn json_schema(format: &Map<String, Value>) -> Result<TextFormat, ApiError> {
+    let field = |name: &str| RequestField::new(format!("text.format.{name}"), format.get(name).cloned());
+    let name = required("text.format", format, "name")?;
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
+    if name.is_empty() || name.len() > FORMAT_NAME_CHARS_MAX || !name.bytes().all(is_plain) {
+        let message = format!(
+            "`text.format.name` must have 1 to {FORMAT_NAME_CHARS_MAX} characters of a-z, A-Z, 0-9, _ and -"
+        );
+        return Err(invalid("text.format.name", message));
+    }
+    field("description").text()?;
+    field("strict").boolean()?;
+    match format.get("schema") {
+        Some(schema @ Value::Object(_)) => Ok(TextFormat::JsonSchema(usable(schema)?)),
+        _ => Err(invalid("text.format.schema", "`text.format.schema` must be a JSON Schema")),
+    }
 }
 
 fn parameters(
@@ -659,6 +680,45 @@ mod tests {
         check(both, "conversation");
         check(json!({"input": "x", "background": true, "store": false}), "background");
         check(json!({"input": "x", "prompt_cache_key": "k".repeat(65)}), "prompt_cache_key");
+    }
+
+    #[test]
+    fn error_names_the_invalid_field_of_an_output_format_or_of_a_selection_of_tools() {
+        let check = |body: Value, param: &str| {
+            let error = parse_value(body.clone()).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{body}");
+        };
+        for (field, value) in [
+            ("name", Value::Null),
+            ("name", json!(1)),
+            ("name", json!("")),
+            ("name", json!("a b")),
+            ("name", json!("n".repeat(65))),
+            ("description", json!(1)),
+            ("strict", json!("yes")),
+            ("schema", json!("x")),
+        ] {
+            let mut format = json!({"type": "json_schema", "name": "n", "schema": {"type": "object"}});
+            format[field] = value;
+            check(json!({"input": "x", "text": {"format": format}}), &format!("text.format.{field}"));
+        }
+        let mcp = |field: &str, value: Value| {
+            let mut tool = json!({"type": "mcp", "server_label": "s"});
+            tool[field] = value;
+            json!({"input": "x", "tools": [tool]})
+        };
+        let filter = |selection: Value| json!({"never": selection});
+        check(
+            mcp("require_approval", filter(json!({"names": ["x"]}))),
+            "tools[0].require_approval.never.names",
+        );
+        check(mcp("require_approval", filter(json!({}))), "tools[0].require_approval.never");
+        check(
+            mcp("require_approval", filter(json!({"tool_names": null}))),
+            "tools[0].require_approval.never",
+        );
+        check(mcp("allowed_tools", json!({"names": ["x"]})), "tools[0].allowed_tools.names");
+        check(mcp("allowed_tools", json!({})), "tools[0].allowed_tools");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use haft_core::name::ToolName;
+use haft_core::tool::{Effects, ToolDefinition};
 use haft_runtime::spec::{RequestedServer, requested_labels};
 use haft_runtime::{RunSecrets, RunSpec, ServerListing};
 use http::{HeaderName, HeaderValue};
@@ -199,24 +201,24 @@ pub(super) fn list_items(
     known: &BTreeSet<String>,
 ) -> Vec<Value> {
     let new = listings.iter().filter(|listing| !known.contains(&listing.label));
-    new.map(|listing| list_item(listing, allowed(tools, &listing.label))).collect()
+    new.map(|listing| list_item(listing, entry(tools, &listing.label))).collect()
 }
 
-fn allowed<'a>(tools: &'a RequestTools, label: &str) -> Option<&'a Vec<String>> {
-    tools.server.iter().find_map(|tool| match tool {
-        ServerTool::Mcp { label: own, tools, .. } if own == label => tools.as_ref(),
-        ServerTool::Mcp { .. } | ServerTool::Named { .. } => None,
+/// Returns the entry of a server in the tools of a request.
+fn entry<'a>(tools: &'a RequestTools, wanted: &str) -> Option<&'a ServerTool> {
+    tools.server.iter().find(|tool| match tool {
+        ServerTool::Mcp { label, .. } => label == wanted,
+        ServerTool::Named { .. } => false,
     })
 }
 
-fn list_item(listing: &ServerListing, allowed: Option<&Vec<String>>) -> Value {
+fn list_item(listing: &ServerListing, entry: Option<&ServerTool>) -> Value {
     let item =
         |tools: Vec<Value>| json!({"type": "mcp_list_tools", "server_label": listing.label, "tools": tools});
     match &listing.tools {
         Ok(tools) => {
-            let is_allowed = |name: &str| allowed.is_none_or(|names| names.iter().any(|one| one == name));
-            let shown = tools.iter().filter(|tool| is_allowed(tool.name.as_str()));
-            item(shown.map(listed_tool).collect())
+            let is_selected = |tool: &&ToolDefinition| entry.is_none_or(|entry| selects(entry, tool));
+            item(tools.iter().filter(is_selected).map(listed_tool).collect())
         }
         Err(reason) => {
             let mut item = item(Vec::new());
@@ -226,7 +228,20 @@ fn list_item(listing: &ServerListing, allowed: Option<&Vec<String>>) -> Value {
     }
 }
 
-fn listed_tool(tool: &haft_core::tool::ToolDefinition) -> Value {
+/// Returns true if the model sees a tool of the server.
+fn selects(entry: &ServerTool, tool: &ToolDefinition) -> bool {
+    match entry {
+        ServerTool::Named { .. } => true,
+        ServerTool::Mcp { tools, read_only, .. } => {
+            let is_named = tools
+                .as_ref()
+                .is_none_or(|names| names.iter().any(|name| ToolName::sanitize(name) == tool.name));
+            is_named && read_only.is_none_or(|wanted| wanted == (tool.effects == Effects::ReadOnly))
+        }
+    }
+}
+
+fn listed_tool(tool: &ToolDefinition) -> Value {
     let raw = tool.raw.as_ref().and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
     let annotations = raw.map(|raw| raw["annotations"].clone()).unwrap_or_default();
     json!({

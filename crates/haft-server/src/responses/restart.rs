@@ -3,7 +3,10 @@
 //! The run resumes from its journal, and the event log is converted again from its beginning. The stream therefore has
 //! the same ids and event numbers that clients of the earlier process saw.
 
+use std::collections::BTreeSet;
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use haft_core::position::SessionId;
 use haft_runtime::runtime::ResumeFailure;
@@ -12,9 +15,11 @@ use haft_runtime::{EventSeq, FinishedRun, QueueEntry, RunHandle, RunHooks, RunSe
 use haft_store::api_keys::{KeyLimits, KeyScope};
 use haft_store::responses::{NewResponse, ResponseRecord, UnfinishedResponse};
 use serde_json::Value;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::approvals::ApprovalAnswers;
+use super::continuations::{Continuation, ContinuationProgress};
 use super::drive::{ActiveResponse, KeptResponse, ResponseRun, ResponseStorage};
 use super::event_block::EventBlock;
 use super::fold::{ResponseFold, StreamEvent};
@@ -23,29 +28,115 @@ use super::tool_origin::ToolOrigins;
 use super::workspace::{self, ResponseWorkspace};
 use super::{approvals, origins};
 use crate::auth::Caller;
+use crate::rate_limit;
 use crate::server::{ActiveWork, ServerState};
 use crate::store_errors::StoreKind;
 
-/// Continues all unfinished responses. Starts them one after the other; each then continues in a task of its own.
-pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
-    let store = state.responses.clone();
-    let unfinished = tokio::task::spawn_blocking(move || store.unfinished()).await.unwrap_or_default();
-    for one in unfinished {
-        continue_one(&state, &one).await;
+/// The time before the server first tries again to read a response that it must continue. Each further pause is twice as
+/// long, up to [`READ_PAUSE_MAX`].
+const READ_PAUSE_MIN: Duration = Duration::from_secs(1);
+
+const READ_PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Reads which responses this process must continue. The server does this before it accepts requests, so that each
+/// request finds these responses, and so that they count towards the limits of their keys.
+pub(crate) fn read_unfinished(state: &ServerState) {
+    for unfinished in state.responses.unfinished() {
+        let slot = rate_limit::count_continued(state, &unfinished.principal());
+        state.continuations.add(Continuation::new(unfinished, slot));
     }
 }
 
-async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
-    let owner = one.principal();
-    let record = state.responses.get(&owner, &one.id).ok().flatten();
-    let Some(record) = record.filter(|record| is_open(&record.response)) else {
-        // Remove the entry and ignore a failure: the response was deleted, or its end was stored just before the
-        // process ended.
-        let _ = state.responses.end(&one.id);
-        return;
+/// Continues all unfinished responses. Starts them one after the other; each then continues in a task of its own. Tries
+/// again to read a response until it can be read, because its client has no other way to get it.
+pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
+    let mut pause = READ_PAUSE_MIN;
+    loop {
+        for continuation in state.continuations.waiting() {
+            if state.is_stopping() {
+                return;
+            }
+            continue_once(&state, &continuation).await;
+        }
+        if state.continuations.waiting().is_empty() || timeout(pause, state.stopped()).await.is_ok() {
+            return;
+        }
+        pause = (pause * 2).min(READ_PAUSE_MAX);
+    }
+}
+
+/// Continues a response in order to cancel it. Returns when the response is in progress or has ended. A disconnect of
+/// the client does not interrupt this.
+pub(super) async fn continue_cancelled(state: &Arc<ServerState>, continuation: Arc<Continuation>) {
+    continuation.cancel();
+    let state = Arc::clone(state);
+    // Ignore a failure: the caller then finds no response in progress.
+    let _ = tokio::spawn(async move { continue_once(&state, &continuation).await }).await;
+}
+
+/// Continues a response, unless another task has done so.
+async fn continue_once(state: &Arc<ServerState>, continuation: &Continuation) {
+    let mut progress = continuation.progress.lock().await;
+    let ContinuationProgress::Waiting(slot) = &mut *progress else { return };
+    let one = &continuation.unfinished;
+    let record = match read(state, one).await {
+        Ok(record) => record,
+        // The marker stays, so that the next process tries again.
+        Err(error) => {
+            let problem = format!("it cannot read the unfinished response `{}`: {error}", one.id);
+            state.store_errors.note(StoreKind::Responses, &problem);
+            if !is_damaged(&error) {
+                return;
+            }
+            None
+        }
     };
+    if let Some(record) = record {
+        let active = ActiveWork::continued(state, slot.take());
+        continue_one(state, active, continuation, record).await;
+    }
+    *progress = ContinuationProgress::Done;
+    state.continuations.remove(&one.id);
+    if let Some(live) = state.live.get(&one.principal(), &one.id).filter(|_| continuation.is_cancelled()) {
+        live.request_cancel();
+    }
+}
+
+/// Returns the record of an unfinished response; `None` if the response was deleted, or if its end was stored just
+/// before the process ended.
+async fn read(state: &ServerState, one: &UnfinishedResponse) -> io::Result<Option<ResponseRecord>> {
+    let (store, owner, id) = (state.responses.clone(), one.principal(), one.id.clone());
+    let reading = tokio::task::spawn_blocking(move || {
+        let record = store.get(&owner, &id)?.filter(|record| is_open(&record.response));
+        if record.is_none() {
+            // Ignore a failure: the next process tries again.
+            let _ = store.end(&id);
+        }
+        Ok(record)
+    });
+    reading.await.map_err(io::Error::other)?
+}
+
+/// Returns true if the content of the file is wrong, so that a further attempt to read it would fail too.
+fn is_damaged(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+}
+
+async fn continue_one(
+    state: &Arc<ServerState>,
+    active_work: ActiveWork,
+    continuation: &Continuation,
+    record: ResponseRecord,
+) {
+    let one = &continuation.unfinished;
     let scopes = one.scopes.iter().filter_map(|name| KeyScope::from_name(name)).collect();
-    let caller = Caller { principal: owner, scopes, limits: KeyLimits::default(), expires_ms: None };
+    let caller = Caller {
+        principal: one.principal(),
+        scopes,
+        limits: KeyLimits::default(),
+        expires_ms: None,
+        key_digest: None,
+    };
     let session = SessionId(Uuid::parse_str(&record.run).map_or(0, |id| id.as_u128()));
     let workspace = workspace::reopen(state, &caller.principal, record.workspace.as_deref()).await;
     let resumed = match workspace {
@@ -53,7 +144,13 @@ async fn continue_one(state: &Arc<ServerState>, one: &UnfinishedResponse) {
         Err(error) => Err(error.message),
     };
     match resumed {
-        Ok(resumed) => drop(state.live.detach(active(state, caller, record, resumed))),
+        Ok(resumed) => {
+            if continuation.is_cancelled() {
+                // The run must not make a further call, so cancel it before this task waits for anything.
+                resumed.0.cancel();
+            }
+            drop(state.live.detach(active(active_work, caller, record, resumed)));
+        }
         Err(reason) => fail(state, &caller, &record, &reason),
     }
 }
@@ -75,11 +172,12 @@ async fn resume(state: &ServerState, caller: &Caller, session: SessionId) -> Res
 }
 
 fn active(
-    state: &Arc<ServerState>,
+    active_work: ActiveWork,
     caller: Caller,
     record: ResponseRecord,
     (handle, workspace): (RunHandle, Option<ResponseWorkspace>),
 ) -> ActiveResponse {
+    let state = active_work.state();
     let head = ResponseHead::of_stored(&record.response, origins(state, &handle, named_labels(&record)));
     let answers = ApprovalAnswers::of_unfinished(&record, &caller);
     let kept = KeptResponse {
@@ -90,10 +188,12 @@ fn active(
         conversation: record.response["conversation"]["id"].as_str().map(str::to_owned),
         first_event: EventSeq(record.first_event),
         request_digest: record.request_digest,
+        warnings: Vec::new(),
+        listed: BTreeSet::new(),
     };
     let first_event = EventSeq(record.first_event);
     let run = ResponseRun { handle, answers, first_event, workspace, known_workspace: None };
-    ActiveResponse::new(ActiveWork::begin(state), run, ResponseFold::new(head), kept)
+    ActiveResponse::new(active_work, run, ResponseFold::new(head), kept)
 }
 
 /// Returns the labels of the servers that the request named by URL.
@@ -106,11 +206,18 @@ fn named_labels(record: &ResponseRecord) -> impl Iterator<Item = &str> {
 fn fail(state: &ServerState, caller: &Caller, record: &ResponseRecord, reason: &str) {
     let message =
         format!("the server stopped before the response was complete, and cannot continue it: {reason}");
+    let end = ResponseEnd::failed("server_error", "server_error", message);
+    let (response, stream) = ended_object(record, &end);
+    store(state, caller, ended(record, &response), &stream);
+}
+
+/// Ends a response without its run. Returns the final object, and the whole stream.
+pub(super) fn ended_object(record: &ResponseRecord, end: &ResponseEnd) -> (Value, Vec<StreamEvent>) {
     let mut fold = ResponseFold::new(ResponseHead::of_stored(&record.response, ToolOrigins::none()));
     let mut stream = fold.start();
-    let (response, last) = fold.end(&ResponseEnd::failed("server_error", "server_error", message));
+    let (response, last) = fold.end(end);
     stream.extend(last);
-    store(state, caller, ended(record, &response), &stream);
+    (response, stream)
 }
 
 fn ended<'a>(record: &'a ResponseRecord, response: &'a Value) -> NewResponse<'a> {
@@ -127,6 +234,7 @@ fn ended<'a>(record: &'a ResponseRecord, response: &'a Value) -> NewResponse<'a>
         first_event: record.first_event,
         request_digest: record.request_digest.as_deref(),
         workspace: record.workspace.as_deref(),
+        error_type: Some("server_error"),
     }
 }
 

@@ -4,10 +4,10 @@
 use haft_runtime::SuspendedRun;
 use haft_store::responses::{ResponseRecord, WaitingApproval};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::field::invalid;
-use super::sealed_text;
+use super::{run_fields, sealed_text};
 use crate::auth::Caller;
 use crate::error::ApiError;
 use crate::server::ServerState;
@@ -24,6 +24,9 @@ pub(crate) struct SuspendedResponse {
     pub(crate) approvals: Vec<WaitingApproval>,
     /// The `mcp_approval_request` items as the client got them.
     pub(crate) items: Vec<Value>,
+    /// The fields of the response that its run fixes; see `run_fields`. Empty in items of earlier versions.
+    #[serde(default)]
+    pub(crate) fields: Map<String, Value>,
     /// The name of the workspace of the run.
     pub(crate) workspace: Option<String>,
     /// The id of the conversation that the response belongs to.
@@ -45,6 +48,7 @@ impl SuspendedResponse {
         Self {
             run: ResumableRun::Stored(record.run),
             items: approval_items(record.response["output"].as_array().into_iter().flatten()),
+            fields: run_fields::of_stored(&record.response),
             conversation: record.response["conversation"]["id"].as_str().map(str::to_owned),
             id: record.id,
             created_ms: record.created_ms,

@@ -4,13 +4,15 @@
 use std::sync::{Arc, LazyLock};
 
 use haft_config::ResolvedConfig;
-use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::graph::{AgentGraph, AgentGraphError};
 use haft_config::agents::loader::{self, AgentLoader};
 use haft_config::agents::{AgentDefinition, AgentOverride, AgentOverrides};
 use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::ModelName;
 use haft_core::conversation::{Message, MessagePart, PartBody, Role};
+use haft_core::glob::ToolGlob;
 use haft_core::name::Namespace;
+use haft_core::naming::MCP_ITEM_PREFIX;
 use haft_runtime::RunQueueFull;
 use haft_runtime::models::{ModelsError, has_tools_of_its_own};
 use haft_runtime::runtime::StartError;
@@ -27,6 +29,7 @@ use super::tools::ServerTool;
 use crate::auth::Caller;
 use crate::error::{ApiError, ApiErrorKind};
 use crate::models::ROUTE;
+use crate::native::http_tools;
 use crate::server::ServerState;
 use crate::settings::AuthMode;
 
@@ -64,6 +67,7 @@ pub(crate) fn build(
     spec.functions.clone_from(&request.tools.functions);
     spec.approvals = request.tools.server.iter().filter_map(ServerTool::approval).cloned().collect();
     spec.tool_choice = request.tool_choice.choice.clone();
+    spec.allowed_tools.clone_from(&request.tool_choice.allowed);
     spec.principal = caller.principal.clone();
     Ok(spec)
 }
@@ -82,7 +86,7 @@ fn spec_of_model(
 
 /// Lowers the limits of the agent, and never raises one.
 fn narrow(changes: &mut AgentChanges, agent: &AgentDefinition, narrowing: &RunNarrowing) {
-    let RunNarrowing { turns_max, usd_max, timeout, allowed_tools } = narrowing;
+    let RunNarrowing { turns_max, usd_max, timeout, allowed_tools, http_tools: _ } = narrowing;
     changes.turns_max = turns_max.map(|turns| turns.min(agent.limits.turns_max));
     changes.timeout = timeout.map(|timeout| timeout.min(agent.times.run));
     if let Some(asked) = usd_max {
@@ -178,6 +182,7 @@ fn check_tools(
     let config = state.runtime.config();
     for tool in &request.tools.server {
         match tool {
+            ServerTool::Named { name, .. } if request.narrowing.http_tools.contains(name) => {}
             ServerTool::Named { .. } => caller.require(KeyScope::BuiltinTools)?,
             ServerTool::Mcp { label, named: Some(named), .. } => check_named(&config, label, named)?,
             ServerTool::Mcp { path, label, .. } => check_configured(&config, path, label)?,
@@ -198,6 +203,45 @@ fn check_tools(
         )),
         _ => Ok(()),
     }
+}
+
+/// Checks the key that continues a stored run. Another key of the same subject may have started the run, with tools that
+/// this key may not use.
+pub(crate) async fn check_resumed(
+    state: &ServerState,
+    caller: &Caller,
+    spec: &RunSpec,
+) -> Result<(), ApiError> {
+    let unreadable = |error: AgentGraphError| {
+        let message = format!("the server cannot read the agents of the stored run: {error}");
+        ApiError::new(ApiErrorKind::ServerError, message)
+    };
+    let graph = state.runtime.agents_of(spec).map_err(unreadable)?;
+    let reaches = match &spec.changes.tools {
+        // The run has the tools of a request, which names tools and groups of the server without the prefix.
+        Some(globs) => names_more_than_http_tools(state, caller, globs).await?,
+        None => reaches_builtin_tools(&graph),
+    };
+    if reaches || is_agent_with_own_tools(&state.runtime.config(), &graph) {
+        return caller.require(KeyScope::BuiltinTools);
+    }
+    Ok(())
+}
+
+/// Returns true if one of these globs of a request means neither a tool of an MCP server nor one of an HTTP API. A key
+/// may start a run with such tools without the scope for built-in tools, so it must be able to continue the run.
+async fn names_more_than_http_tools(
+    state: &ServerState,
+    caller: &Caller,
+    globs: &[ToolGlob],
+) -> Result<bool, ApiError> {
+    let names = globs.iter().map(ToString::to_string).filter(|name| !name.starts_with(MCP_ITEM_PREFIX));
+    let names: Vec<String> = names.collect();
+    if names.is_empty() {
+        return Ok(false);
+    }
+    let http_tools = http_tools(state, caller).await?;
+    Ok(!names.iter().all(|name| http_tools.contains(name)))
 }
 
 /// Checks the label of a configured server. If the labels of two servers give the same namespace, only one of the
@@ -257,7 +301,7 @@ fn check_choice(request: &CreateRequest) -> Result<(), ApiError> {
         return Ok(());
     }
     let is_known = |name: &String| request.tools.functions.iter().any(|function| function.name == *name);
-    match request.tool_choice.names().iter().find(|name| !is_known(name)) {
+    match request.tool_choice.names().find(|name| !is_known(name)) {
         Some(name) => Err(invalid("tool_choice", format!("`tool_choice` names the unknown tool `{name}`"))),
         None => Ok(()),
     }
@@ -298,6 +342,7 @@ fn changes_to_model(request: &CreateRequest) -> AgentChanges {
     AgentChanges {
         system: Some(request.instructions.clone().unwrap_or_default()),
         tools: Some(request.tools.server.iter().flat_map(ServerTool::globs).collect()),
+        continuations_max: continuations_max(request),
         output_schema: schema(request),
         overrides: AgentOverrides(overrides(&request.parameters, &request.format, compaction)),
         ..AgentChanges::default()
@@ -319,6 +364,7 @@ fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> AgentCh
     let system = request.instructions.as_ref().map(|more| format!("{}\n\n{more}", agent.body.trim_end()));
     AgentChanges {
         system,
+        continuations_max: continuations_max(request),
         output_schema: schema(request),
         overrides: AgentOverrides(overrides(
             &parameters,
@@ -327,6 +373,13 @@ fn changes_to_agent(agent: &AgentDefinition, request: &CreateRequest) -> AgentCh
         )),
         ..AgentChanges::default()
     }
+}
+
+/// Returns the number of times that the model may continue a reply at the limit on output tokens; `None` for the
+/// default. A client that sets `max_output_tokens` gets a response that ends at this limit, because a continuation would
+/// double it.
+fn continuations_max(request: &CreateRequest) -> Option<u32> {
+    request.parameters.max_output_tokens.map(|_| 0)
 }
 
 fn schema(request: &CreateRequest) -> Option<Arc<Value>> {
@@ -352,7 +405,8 @@ fn overrides(parameters: &ModelFields, format: &TextFormat, truncation: Truncati
         ("topP", top_p.map(Value::from)),
         ("maxOutputTokens", max_output_tokens.map(Value::from)),
         ("maxToolCalls", max_tool_calls.map(Value::from)),
-        ("parallelToolCalls", parallel_tool_calls.map(Value::from)),
+        // `true` must not undo `parallelToolCalls: false` of the agent.
+        ("parallelToolCalls", parallel_tool_calls.filter(|parallel| !parallel).map(Value::from)),
         ("reasoning", effort.map(Value::from)),
         ("reasoningSummary", summary.map(Value::from)),
         ("verbosity", verbosity.map(Value::from)),

@@ -25,6 +25,8 @@ pub(crate) enum EventSource {
     Follower(LiveFollower),
     /// The stored events of a run that has ended.
     Recorded(ReplayedEvents),
+    /// All events of a response that has ended; `None` after they were sent.
+    InMemory(Option<Vec<EventBlock>>),
 }
 
 /// Returns the next events; `None` after the last ones. Cancelling the future loses no events.
@@ -40,6 +42,7 @@ impl BlockSource for EventSource {
             }
             Self::Follower(follower) => follower.next().await,
             Self::Recorded(events) => events.next().await,
+            Self::InMemory(events) => events.take(),
         }
     }
 }

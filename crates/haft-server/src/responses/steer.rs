@@ -85,11 +85,11 @@ pub(super) struct SteeredRequest {
 /// The steering input that a request takes out of the queue, and the settings for a successor of the new response.
 #[derive(Debug, Default)]
 pub(super) struct TakenInput {
-    /// `None` if the response cannot be steered.
+    /// The settings for a successor of the new response; `None` if the new response cannot be steered.
     settings: Option<SuccessorSettings>,
-    /// Input that is part of the request.
+    /// The steering input that the request contains.
     committed: Vec<AcceptedSteer>,
-    /// Input that is queued again, for a successor of the response.
+    /// The steering input that stays queued for a successor of the new response.
     queued: Vec<AcceptedSteer>,
 }
 

@@ -7,15 +7,19 @@ use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::{Path, Query, State};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
+use haft_core::principal::Principal;
 use haft_store::responses::{ListOrder, ResponseListQuery, ResponsePage, ResponseRecord, StoredEvents};
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::drive::EndedResponse;
+use super::event_block::EventBlock;
 use super::field::invalid;
-use super::object::is_open;
+use super::object::{ResponseEnd, ResponseFailure, is_open};
 use super::replayed_events::ReplayedEvents;
 use super::request::DeltaPadding;
+use super::restart;
 use super::sse::{self, EventSource};
 use super::websocket::{self, SocketOptions};
 use super::{event_options, trace_context};
@@ -29,6 +33,9 @@ const PAGE_MAX: usize = 100;
 
 /// The default number of entries on a page.
 const PAGE_DEFAULT: usize = 20;
+
+/// The `Retry-After` time for a response that is not continued yet, in seconds.
+const CONTINUE_RETRY_S: u64 = 1;
 
 /// The page of a list that a request asks for.
 #[derive(Debug, Default, Deserialize)]
@@ -106,12 +113,9 @@ async fn recorded_events(
     id: &str,
     from: usize,
 ) -> Result<ReplayedEvents, ApiError> {
-    let (record, mut events) = found_with_events(state, caller, id).await?;
-    if is_unfinished(&record) {
-        let message =
-            "the server has restarted and has not continued this response yet; try again in a moment";
-        return Err(ApiError::new(ApiErrorKind::Unavailable, message).after(1));
-    }
+    let found = find_with_events(state, caller, id).await?.ok_or_else(|| missing(id))?;
+    check_continued(&found.record)?;
+    let FoundResponse { record, mut events, .. } = found;
     if !record.has_events {
         return Err(invalid(
             "stream",
@@ -141,13 +145,28 @@ pub(crate) async fn list(
     let listed =
         blocking(move || store.list(&owner, &ResponseListQuery { after: after.as_deref(), limit, order }));
     let ResponsePage { records, has_more } = listed.await?.ok_or_else(|| page.unknown_after())?;
-    // Replace the status, because the store has the initial status until the response ends.
-    let current = |record: ResponseRecord| match state.live.get(&caller.principal, &record.id) {
-        Some(live) => live.snapshot(),
-        None => record.response,
-    };
-    let responses: Vec<Value> = records.into_iter().map(current).collect();
+    let mut responses = Vec::new();
+    for record in records {
+        responses.push(current_object(&state, &caller, record).await?);
+    }
     Ok(Json(list_object(&responses, has_more)).into_response())
+}
+
+/// Returns the object of a stored response. Replaces the status of a response that has not ended, because the store has
+/// the initial status until then.
+async fn current_object(
+    state: &ServerState,
+    caller: &Caller,
+    record: ResponseRecord,
+) -> Result<Value, ApiError> {
+    if let Some(live) = state.live.get(&caller.principal, &record.id) {
+        return Ok(live.snapshot());
+    }
+    if !is_open(&record.response) {
+        return Ok(record.response);
+    }
+    let current = find(state, caller, &record.id).await?;
+    Ok(current.map_or(record.response, |record| record.response))
 }
 
 /// `DELETE /v1/responses/{id}`: deletes a response.
@@ -157,9 +176,7 @@ pub(crate) async fn delete(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
     // A run in progress would store its response again when it ends, so cancel it first.
-    if let Some(live) = state.live.get(&caller.principal, &id) {
-        live.cancel().await;
-    }
+    stop(&state, &caller.principal, &id).await;
     let (store, deleted) = (state.responses.clone(), id.clone());
     if blocking(move || store.delete(&caller.principal, &deleted)).await? {
         state.pending_approvals.remove(&id);
@@ -174,15 +191,27 @@ pub(crate) async fn cancel(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, ApiError> {
-    if let Some(live) = state.live.get(&caller.principal, &id) {
-        return Ok(Json(live.cancel().await.response));
+    if let Some(ended) = stop(&state, &caller.principal, &id).await {
+        return Ok(Json(ended.response));
     }
     let record = found(&state, &caller, &id).await?;
+    check_continued(&record)?;
     if record.response["background"] != true {
         let message = "only a response with `background: true` can be cancelled";
         return Err(ApiError::new(ApiErrorKind::InvalidRequest, message));
     }
     Ok(Json(record.response))
+}
+
+/// Cancels a response in progress, and waits for its end. First continues a response of an earlier process, so that its
+/// stream and its conversation have the end of the run. Returns `None` if the response is not in progress, or has ended
+/// in the meantime.
+pub(crate) async fn stop(state: &Arc<ServerState>, owner: &Principal, id: &str) -> Option<EndedResponse> {
+    if let Some(continuation) = state.continuations.get(owner, id) {
+        restart::continue_cancelled(state, continuation).await;
+    }
+    let live = state.live.get(owner, id)?;
+    Some(live.cancel().await)
 }
 
 /// `GET /v1/responses/{id}/input_items`: lists the input items of a response.
@@ -256,44 +285,83 @@ pub(crate) fn page_limit(written: Option<&str>) -> Result<usize, ApiError> {
     }
 }
 
+/// A stored response.
+pub(crate) struct FoundResponse {
+    pub(crate) record: ResponseRecord,
+    pub(crate) events: StoredEvents,
+    /// True if the process that ran the response ended before the response did, and no process continues it.
+    is_interrupted: bool,
+}
+
+/// The error of a response whose process has ended before it.
+const INTERRUPTED: &str = "the server stopped before the response was complete";
+
+impl FoundResponse {
+    /// Returns the reason why the response has failed; `None` if it has not.
+    pub(super) fn failure(&self) -> Option<ResponseFailure> {
+        ResponseFailure::of_stored(&self.record.response, self.record.error_type.as_deref())
+    }
+
+    /// Returns the stream of an interrupted response, whose events are not stored; `None` for other responses.
+    pub(super) fn interrupted_events(&self) -> Option<Vec<EventBlock>> {
+        self.is_interrupted.then(|| {
+            let end = ResponseEnd::failed("server_error", "server_error", INTERRUPTED);
+            let (_, events) = restart::ended_object(&self.record, &end);
+            events.iter().map(EventBlock::of).collect()
+        })
+    }
+
+    /// Reports the response as failed, because only background responses are continued.
+    fn interrupted(mut self) -> Self {
+        self.record.response["status"] = "failed".into();
+        self.record.response["error"] = json!({"code": "server_error", "message": INTERRUPTED});
+        Self { is_interrupted: true, ..self }
+    }
+}
+
 /// Returns the record of one of the caller's responses.
 pub(crate) async fn find(
     state: &ServerState,
     caller: &Caller,
     id: &str,
 ) -> Result<Option<ResponseRecord>, ApiError> {
-    let (store, owner, id) = (state.responses.clone(), caller.principal.clone(), id.to_owned());
-    blocking(move || store.get(&owner, &id)).await
+    Ok(find_with_events(state, caller, id).await?.map(|found| found.record))
 }
 
 async fn found(state: &ServerState, caller: &Caller, id: &str) -> Result<ResponseRecord, ApiError> {
-    Ok(found_with_events(state, caller, id).await?.0)
+    find(state, caller, id).await?.ok_or_else(|| missing(id))
 }
 
 /// Returns the record of one of the caller's responses, and its stream events.
-pub(crate) async fn find_with_events(
+pub(super) async fn find_with_events(
     state: &ServerState,
     caller: &Caller,
     id: &str,
-) -> Result<Option<(ResponseRecord, StoredEvents)>, ApiError> {
-    let (store, owner, id) = (state.responses.clone(), caller.principal.clone(), id.to_owned());
-    blocking(move || store.get_with_events(&owner, &id)).await
+) -> Result<Option<FoundResponse>, ApiError> {
+    let Some(found) = read(state, caller, id).await? else { return Ok(None) };
+    let is_running = || state.live.get(&caller.principal, id).is_some() || state.live.is_starting(id);
+    if !is_open(&found.record.response) || is_unfinished(&found.record) || is_running() {
+        return Ok(Some(found));
+    }
+    // The response may have ended between the first read and the check. It is stored before it is no longer live, so
+    // the second read finds its end.
+    let found = read(state, caller, id).await?;
+    Ok(found.map(|found| if is_open(&found.record.response) { found.interrupted() } else { found }))
 }
 
-async fn found_with_events(
-    state: &ServerState,
-    caller: &Caller,
-    id: &str,
-) -> Result<(ResponseRecord, StoredEvents), ApiError> {
-    let (mut record, events) = find_with_events(state, caller, id).await?.ok_or_else(|| missing(id))?;
-    let is_live = || state.live.get(&caller.principal, id).is_some();
-    if is_open(&record.response) && !is_unfinished(&record) && !is_live() {
-        // The process that ran the response has ended, and only background responses are continued.
-        record.response["status"] = "failed".into();
-        let message = "the server stopped before the response was complete";
-        record.response["error"] = json!({"code": "server_error", "message": message});
+async fn read(state: &ServerState, caller: &Caller, id: &str) -> Result<Option<FoundResponse>, ApiError> {
+    let (store, owner, id) = (state.responses.clone(), caller.principal.clone(), id.to_owned());
+    let read = blocking(move || store.get_with_events(&owner, &id)).await?;
+    Ok(read.map(|(record, events)| FoundResponse { record, events, is_interrupted: false }))
+}
+
+/// Refuses to read the events of a response, or to cancel it, while no process has continued it after a restart.
+pub(super) fn check_continued(record: &ResponseRecord) -> Result<(), ApiError> {
+    if !is_unfinished(record) {
+        return Ok(());
     }
-    Ok((record, events))
+    let message = "the server has restarted and has not continued this response yet; try again in a moment";
+    Err(ApiError::new(ApiErrorKind::Unavailable, message).after(CONTINUE_RETRY_S))
 }
 
 /// Returns true if the response is in progress, in this process or in the next one.

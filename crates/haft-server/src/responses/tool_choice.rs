@@ -12,22 +12,29 @@ use crate::error::ApiError;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RequestedChoice {
     pub(crate) choice: ToolChoice,
+    /// The only tools that the model may call, also in later turns; `None` if `choice` is the only limit.
+    pub(crate) allowed: Option<Vec<String>>,
     wire: Value,
 }
 
 impl RequestedChoice {
+    fn of(choice: ToolChoice, wire: Value) -> Self {
+        Self { choice, allowed: None, wire }
+    }
+
     /// Returns the choice in the form of the Responses API, even if the client sent another form.
     pub(crate) fn wire(&self) -> Value {
         self.wire.clone()
     }
 
     /// Returns the tool names, which are checked against the tools of the request.
-    pub(crate) fn names(&self) -> &[String] {
-        match &self.choice {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &String> {
+        let chosen = match &self.choice {
             ToolChoice::Named(name) => std::slice::from_ref(name),
             ToolChoice::Allowed { names, .. } => names,
             ToolChoice::Auto | ToolChoice::None | ToolChoice::Required => &[],
-        }
+        };
+        chosen.iter().chain(self.allowed.iter().flatten())
     }
 }
 
@@ -39,69 +46,89 @@ pub(crate) fn parse(
     forced: &RequestField,
     warnings: &mut Vec<String>,
 ) -> Result<RequestedChoice, ApiError> {
+    let limit = listed_names(allowed)?;
     if let Some(object) = forced.object()? {
-        return named("forced_tool", object);
+        return Ok(RequestedChoice { allowed: limit, ..named("forced_tool", object)? });
     }
-    let mode = match choice.value() {
-        Some(Value::Object(object)) => return structured(object, warnings),
-        Some(Value::String(word)) => Some(word.as_str()),
-        Some(_) => return Err(choice.wrong("a string or an object")),
-        None => None,
-    };
-    if let Some(names) = allowed.array()?.filter(|names| !names.is_empty()) {
-        let names = names.iter().enumerate().map(|(at, name)| {
-            let path = format!("allowed_tools[{at}]");
-            name.as_str()
-                .map(str::to_owned)
-                .ok_or_else(|| invalid(path.clone(), format!("`{path}` must be a string")))
-        });
-        return Ok(of_names(mode.unwrap_or("auto"), names.collect::<Result<_, _>>()?));
+    match choice.value() {
+        Some(Value::Object(object)) => structured(object, limit, warnings),
+        Some(Value::String(word)) => of_word(word, limit).ok_or_else(|| choice.wrong(WORDS)),
+        Some(_) => Err(choice.wrong("a string or an object")),
+        None => Ok(limit.map_or_else(unrestricted, |names| of_names("auto", names))),
     }
-    let choice = match mode {
-        None | Some("auto") => ToolChoice::Auto,
-        Some("none") => ToolChoice::None,
-        Some("required") => ToolChoice::Required,
-        Some(_) => return Err(choice.wrong("one of auto, none, required, or an object")),
-    };
-    Ok(RequestedChoice { choice, wire: mode.unwrap_or("auto").into() })
 }
 
-fn structured(object: &Map<String, Value>, warnings: &mut Vec<String>) -> Result<RequestedChoice, ApiError> {
+fn unrestricted() -> RequestedChoice {
+    RequestedChoice::of(ToolChoice::Auto, "auto".into())
+}
+
+const WORDS: &str = "one of auto, none, required, or an object";
+
+/// Reads the names of the top-level field `allowed_tools`; `None` if it restricts nothing.
+fn listed_names(field: &RequestField) -> Result<Option<Vec<String>>, ApiError> {
+    let Some(names) = field.array()?.filter(|names| !names.is_empty()) else { return Ok(None) };
+    let names = names.iter().enumerate().map(|(at, name)| {
+        let path = format!("allowed_tools[{at}]");
+        let text = name.as_str().map(str::to_owned);
+        text.ok_or_else(|| invalid(path.clone(), format!("`{path}` must be a string")))
+    });
+    names.collect::<Result<_, _>>().map(Some)
+}
+
+/// Returns the choice that a word means; `None` for an unknown word.
+fn of_word(word: &str, limit: Option<Vec<String>>) -> Option<RequestedChoice> {
+    let choice = match word {
+        "auto" => ToolChoice::Auto,
+        "none" => ToolChoice::None,
+        "required" => ToolChoice::Required,
+        _ => return None,
+    };
+    Some(match limit {
+        Some(names) => of_names(word, names),
+        None => RequestedChoice::of(choice, word.into()),
+    })
+}
+
+fn structured(
+    object: &Map<String, Value>,
+    limit: Option<Vec<String>>,
+    warnings: &mut Vec<String>,
+) -> Result<RequestedChoice, ApiError> {
     if let Some(Value::Object(forced)) = object.get("forced_tool") {
-        return named("tool_choice.forced_tool", forced);
+        return Ok(RequestedChoice { allowed: limit, ..named("tool_choice.forced_tool", forced)? });
     }
-    match object.get("type").and_then(Value::as_str) {
-        Some("function" | "custom") => match object.get("function") {
-            Some(Value::Object(function)) => named("tool_choice.function", function),
-            _ => named("tool_choice", object),
+    let kind = object.get("type").and_then(Value::as_str);
+    if let Some(found) = kind.and_then(|word| of_word(word, limit.clone())) {
+        return Ok(found);
+    }
+    let chosen = match kind {
+        Some("function") => match object.get("function") {
+            Some(Value::Object(function)) => named("tool_choice.function", function)?,
+            _ => named("tool_choice", object)?,
         },
-        Some("allowed_tools") => allowed_tools(object, warnings),
-        Some("mcp") => mcp(object),
-        Some(word @ ("auto" | "none" | "required")) => parse(
-            &RequestField::new("tool_choice", Some(word.into())),
-            &RequestField::new("", None),
-            &RequestField::new("", None),
-            warnings,
-        ),
-        Some(kind) if kind.starts_with(OWN_PREFIX) => Ok(RequestedChoice {
-            choice: ToolChoice::Named(kind[OWN_PREFIX.len()..].to_owned()),
-            wire: Value::Object(object.clone()),
-        }),
+        Some("allowed_tools") => allowed_tools(object, warnings)?,
+        Some("mcp") => mcp(object)?,
+        Some(kind) if kind.starts_with(OWN_PREFIX) => {
+            let name = kind[OWN_PREFIX.len()..].to_owned();
+            RequestedChoice::of(ToolChoice::Named(name), Value::Object(object.clone()))
+        }
         Some(kind) if is_hosted(kind) => {
             warnings.push(format!("the server ignored `tool_choice`: it has no tool of type `{kind}`"));
-            Ok(RequestedChoice { choice: ToolChoice::Auto, wire: Value::Object(object.clone()) })
+            RequestedChoice::of(ToolChoice::Auto, Value::Object(object.clone()))
         }
         Some(kind) => {
             let message = format!("this server cannot force a call of a tool of type `{kind}`");
-            Err(invalid("tool_choice.type", message))
+            return Err(invalid("tool_choice.type", message));
         }
-        None => Err(invalid("tool_choice.type", "`tool_choice.type` must be a string")),
-    }
+        None => return Err(invalid("tool_choice.type", "`tool_choice.type` must be a string")),
+    };
+    Ok(RequestedChoice { allowed: limit, ..chosen })
 }
 
 fn named(path: &str, object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
     let name = super::field::required(path, object, "name")?;
-    Ok(RequestedChoice { wire: json!({"type": "function", "name": name}), choice: ToolChoice::Named(name) })
+    let wire = json!({"type": "function", "name": name});
+    Ok(RequestedChoice::of(ToolChoice::Named(name), wire))
 }
 
 fn mcp(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
@@ -109,7 +136,7 @@ fn mcp(object: &Map<String, Value>) -> Result<RequestedChoice, ApiError> {
         McpChoice::Tool(name) => ToolChoice::Named(name),
         McpChoice::Server(pattern) => ToolChoice::Allowed { names: vec![pattern], must_call: MustCall::Yes },
     };
-    Ok(RequestedChoice { wire: Value::Object(object.clone()), choice })
+    Ok(RequestedChoice::of(choice, Value::Object(object.clone())))
 }
 
 /// The tools that an entry of type `mcp` selects, by their identity.
@@ -179,11 +206,13 @@ fn of_names(mode: &str, names: Vec<String>) -> RequestedChoice {
     let tools: Vec<Value> = names.iter().map(|name| json!({"type": "function", "name": name})).collect();
     let wire = json!({"type": "allowed_tools", "mode": mode, "tools": tools});
     let choice = match mode {
+        // An empty list permits no tool. Its entries may be of types that the server skips.
+        _ if names.is_empty() => ToolChoice::None,
         "none" => ToolChoice::None,
         "required" => ToolChoice::Allowed { names, must_call: MustCall::Yes },
         _ => ToolChoice::Allowed { names, must_call: MustCall::No },
     };
-    RequestedChoice { choice, wire }
+    RequestedChoice::of(choice, wire)
 }
 
 #[cfg(test)]
@@ -244,8 +273,14 @@ mod tests {
         assert_eq!(chosen.choice, all(&["mcp:s__*", "bash"], MustCall::No));
         assert_eq!(chosen.wire()["tools"], listed);
         assert!(warnings[0].contains("tool_choice.tools[1]") && warnings[0].contains("web_search"));
-        let (chosen, warnings) = of(json!({"type": "web_search"})).unwrap();
-        assert_eq!((chosen.choice, warnings.len()), (ToolChoice::Auto, 1));
+        for kind in ["web_search", "custom"] {
+            let (chosen, warnings) = of(json!({"type": kind, "name": "x"})).unwrap();
+            assert_eq!((chosen.choice, warnings.len()), (ToolChoice::Auto, 1), "{kind}");
+        }
+        for listed in [json!([]), json!([{"type": "web_search"}])] {
+            let (chosen, _) = of(json!({"type": "allowed_tools", "tools": listed})).unwrap();
+            assert_eq!(chosen.choice, ToolChoice::None, "{listed}");
+        }
         let only = json!({"type": "allowed_tools", "mode": "required", "tools": [{"type": "web_search"}]});
         assert_eq!(of(only).unwrap_err().param.as_deref(), Some("tool_choice.tools"));
         assert_eq!(of(json!({"type": "teapot"})).unwrap_err().param.as_deref(), Some("tool_choice.type"));
@@ -278,5 +313,31 @@ mod tests {
         let (none, not_allowed) = (RequestField::new("tool_choice", None), RequestField::new("", None));
         let chosen = parse(&none, &not_allowed, &forced, &mut Vec::new()).unwrap();
         assert_eq!(chosen.wire(), json!({"type": "function", "name": "f"}));
+    }
+
+    #[test]
+    fn top_level_allowed_tools_limit_every_form_of_the_tool_choice() {
+        let allowed = ToolChoice::Allowed { names: vec!["f".into()], must_call: MustCall::No };
+        let named = |name: &str| ToolChoice::Named(name.into());
+        let limit = || Some(vec!["f".to_owned()]);
+        let check = |choice: Value, forced: Option<Value>, expected: (ToolChoice, Option<Vec<String>>)| {
+            let list = RequestField::new("allowed_tools", Some(json!(["f"])));
+            let written = RequestField::new("tool_choice", Some(choice.clone()));
+            let forced = RequestField::new("forced_tool", forced);
+            let found = parse(&written, &list, &forced, &mut Vec::new()).unwrap();
+            assert!(found.names().any(|name| name == "f") || expected.0 == ToolChoice::None, "{choice}");
+            assert_eq!((found.choice, found.allowed), expected, "{choice}");
+        };
+        check(json!("auto"), None, (allowed.clone(), None));
+        check(json!({"type": "auto"}), None, (allowed.clone(), None));
+        check(json!({"type": "none"}), None, (ToolChoice::None, None));
+        check(json!({"type": "function", "name": "f"}), None, (named("f"), limit()));
+        check(json!({"type": "web_search"}), None, (ToolChoice::Auto, limit()));
+        let forced = json!({"type": "function", "name": "g"});
+        check(json!("auto"), Some(forced.clone()), (named("g"), limit()));
+        check(json!({"forced_tool": forced}), None, (named("g"), limit()));
+        let listed = json!([{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]);
+        let both = ToolChoice::Allowed { names: vec!["f".into(), "g".into()], must_call: MustCall::No };
+        check(json!({"type": "allowed_tools", "tools": listed}), None, (both, limit()));
     }
 }

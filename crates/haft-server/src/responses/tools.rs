@@ -234,11 +234,26 @@ fn allowed_tools(
         None => Ok((None, None)),
         Some(Value::Array(_)) => Ok((names(&allowed)?, None)),
         Some(Value::Object(filter)) => {
+            check_selector(&path, filter)?;
             let field = |name: &str| RequestField::new(format!("{path}.{name}"), filter.get(name).cloned());
             Ok((names(&field("tool_names"))?, field("read_only").boolean()?))
         }
         Some(_) => Err(allowed.wrong("a list of names or an object with `tool_names` or `read_only`")),
     }
+}
+
+/// Refuses unknown fields of a selection of tools, and a selection without fields. A misspelt field would otherwise
+/// select every tool.
+fn check_selector(path: &str, selector: &Map<String, Value>) -> Result<(), ApiError> {
+    const FIELDS: [&str; 2] = ["tool_names", "read_only"];
+    if let Some(other) = selector.keys().find(|key| !FIELDS.contains(&key.as_str())) {
+        let message = "a selection of tools can have only the fields `tool_names` and `read_only`";
+        return Err(invalid(format!("{path}.{other}"), message));
+    }
+    if selector.values().all(Value::is_null) {
+        return Err(invalid(path, format!("`{path}` must have the field `tool_names` or `read_only`")));
+    }
+    Ok(())
 }
 
 fn names(field: &RequestField) -> Result<Option<Vec<String>>, ApiError> {
@@ -268,7 +283,7 @@ fn check_new_label(path: &str, tool: &ServerTool, before: &[ServerTool]) -> Resu
 
 /// Reads `require_approval`. With `never`, only the operator's rules decide. If it is missing, the operator's rules
 /// decide for a configured server, but every call to a server that the request names needs approval, because the
-/// operator has not reviewed this server.
+/// operator has not reviewed this server. The same applies to calls that no selection of a filter covers.
 fn require_approval(
     path: &str,
     tool: &Map<String, Value>,
@@ -289,7 +304,13 @@ fn require_approval(
                     "an approval filter can have only the fields `always` and `never`",
                 ));
             }
-            (selector(&path, filter, "always", label)?, selector(&path, filter, "never", label)?)
+            let always = selector(&path, filter, "always", label)?;
+            match selector(&path, filter, "never", label)? {
+                // A filter without `never` exempts no call: each call to a server that the request names needs approval
+                // by default.
+                None if is_named => (Some(ToolSelector::default()), None),
+                never => (always, never),
+            }
         }
         Some(_) => return Err(field.wrong("always, never or a filter")),
     };
@@ -306,6 +327,7 @@ fn selector(
     let path = format!("{path}.{name}");
     let field = RequestField::new(path.clone(), filter.get(name).cloned());
     let Some(object) = field.object()? else { return Ok(None) };
+    check_selector(&path, object)?;
     let read_only = RequestField::new(format!("{path}.read_only"), object.get("read_only").cloned());
     let names = RequestField::new(format!("{path}.tool_names"), object.get("tool_names").cloned());
     let glob = |value: &Value| {

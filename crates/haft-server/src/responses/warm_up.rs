@@ -9,7 +9,7 @@ use super::field::invalid;
 use super::fold::{ResponseFold, StreamEvent};
 use super::object::ResponseEnd;
 use super::request::CreateRequest;
-use super::{Opening, approvals, head_without_run, new_id, opening, spec};
+use super::{Opening, approvals, head_without_run, known_lists, new_id, opening, spec};
 use crate::auth::{Caller, now_ms};
 use crate::error::ApiError;
 use crate::server::ServerState;
@@ -34,6 +34,7 @@ pub(super) async fn warm_up(
         return Err(invalid("generate", message));
     }
     spec::check(state, caller, &request)?;
+    let listed = known_lists(state, caller, &request, last).await?;
     let Opening { messages, workspace } = conversation(state, caller, &request, last).await?;
     request.echo.insert("store".into(), false.into());
     let mut fold = ResponseFold::new(head_without_run(state, &mut request, new_id()));
@@ -43,7 +44,7 @@ pub(super) async fn warm_up(
     events.extend(fold.end(&end).1);
     Ok(WarmedResponse {
         events,
-        last: LastResponse { id, messages, open_calls: Vec::new(), workspace, suspended: None },
+        last: LastResponse { id, messages, open_calls: Vec::new(), workspace, listed, suspended: None },
     })
 }
 

@@ -115,7 +115,7 @@ pub(crate) fn accept(
 impl ResponseSocket {
     async fn serve(mut self) -> Result<(), SocketClosed> {
         loop {
-            let Ok(received) = timeout_at(self.end, self.next_request()).await else {
+            let Some(received) = self.request_in_time().await else {
                 let error = ApiError::new(ApiErrorKind::InvalidRequest, TOO_OLD);
                 let error = error.with_code("websocket_connection_limit_reached");
                 self.stream_id = None;
@@ -124,6 +124,15 @@ impl ResponseSocket {
             let text = received?;
             self.answer(&text).await?;
         }
+    }
+
+    /// Returns the next request; `None` if the connection is too old. A request that waits is refused too, because
+    /// otherwise a client could keep the connection by always sending the next request early.
+    async fn request_in_time(&mut self) -> Option<Result<String, SocketClosed>> {
+        if Instant::now() >= self.end {
+            return None;
+        }
+        timeout_at(self.end, self.next_request()).await.ok()
     }
 
     async fn next_request(&mut self) -> Result<String, SocketClosed> {
@@ -172,8 +181,9 @@ impl ResponseSocket {
 
     async fn answer(&mut self, text: &str) -> Result<(), SocketClosed> {
         let read = self.read_create(text);
+        let continued = read.as_ref().ok().and_then(|(body, _)| continued_id(body));
         let (request, input) = match read {
-            Ok((body, Generation::WarmUp)) => return self.warm_up(body).await,
+            Ok((body, Generation::WarmUp)) => return self.warm_up(body, continued.as_deref()).await,
             Ok((body, Generation::On)) => match self.join_steered(body) {
                 Ok(SteeredRequest { request, input }) => (Ok(request), input),
                 Err(error) => (Err(error), TakenInput::default()),
@@ -186,9 +196,7 @@ impl ResponseSocket {
                 self.follow(response).await
             }
             Err((error, headers)) => {
-                // Forget the last response after a failed continuation, so that the connection does not continue from
-                // it again.
-                self.last = None;
+                self.forget(continued.as_deref());
                 self.refuse(&error, &headers).await?;
                 self.send_all(input.returned(&error.message)).await
             }
@@ -203,17 +211,28 @@ impl ResponseSocket {
     }
 
     /// Prepares a conversation without a model request. Only this connection knows the response.
-    async fn warm_up(&mut self, body: Map<String, Value>) -> Result<(), SocketClosed> {
-        let warmed = self.warmed_up(body).await;
-        self.last = None;
-        match warmed {
+    async fn warm_up(
+        &mut self,
+        body: Map<String, Value>,
+        continued: Option<&str>,
+    ) -> Result<(), SocketClosed> {
+        match self.warmed_up(body).await {
             Ok(WarmedResponse { events, last }) => {
                 self.sequence = 0;
                 self.last = Some(last);
                 self.send_all(events.into_iter().map(|event| event.data)).await
             }
-            Err((error, headers)) => self.refuse(&error, &headers).await,
+            Err((error, headers)) => {
+                self.forget(continued);
+                self.refuse(&error, &headers).await
+            }
         }
+    }
+
+    /// Forgets the last response if the refused message named it as `previous_response_id`, so that no later message
+    /// continues from it. After any other refused message, the client can still continue from the last response.
+    fn forget(&mut self, continued: Option<&str>) {
+        self.last.take_if(|last| continued == Some(&last.id));
     }
 
     async fn warmed_up(
@@ -258,7 +277,8 @@ impl ResponseSocket {
             self.send_events(&mut response).await?;
             self.last = response.ended().and_then(ActiveResponse::continuation);
             let step = self.steers.end(response.ended().and_then(ActiveResponse::ended));
-            // The ended response must not count among those in progress when its successor starts.
+            // Drop the ended response first. Otherwise it would still count among the responses in progress when its
+            // successor starts, and the limit of the key could refuse the successor.
             drop(response);
             let (input, request) = match step {
                 SteerStep::Events(events) => return self.send_all(events).await,
@@ -352,6 +372,11 @@ fn headers_of(error: &ApiError, limits: &HeaderMap) -> Option<Value> {
     let headers: Map<String, Value> =
         texts.chain(after).map(|(name, value)| (name.to_owned(), Value::String(value))).collect();
     (!headers.is_empty()).then_some(Value::Object(headers))
+}
+
+/// Returns the id of the response that a message continues.
+fn continued_id(body: &Map<String, Value>) -> Option<String> {
+    body.get("previous_response_id")?.as_str().map(str::to_owned)
 }
 
 /// Reads a `response.create` message. A WebSocket always streams, and does not support background responses.

@@ -1,13 +1,14 @@
 //! The workspace of a response: its directory, and the monitoring of its size.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use haft_config::resolved::WorkspaceScope;
+use haft_config::resolved::{McpEndpoint, WorkspaceScope};
 use haft_core::principal::Principal;
 use haft_runtime::{RunHandle, WorkspaceSpec};
 use haft_store::tenant::directory_of;
@@ -29,7 +30,7 @@ const MEASURE_INTERVAL: Duration = Duration::from_secs(1);
 const MEASURE_SHARE: u32 = 10;
 
 /// The stable error code for a workspace that is too large.
-const QUOTA_CODE: &str = "workspace_quota_exceeded";
+pub(super) const QUOTA_CODE: &str = "workspace_quota_exceeded";
 
 /// The workspace of a run that can run commands or read files. It stays in use until this value is dropped.
 #[derive(Debug)]
@@ -48,8 +49,9 @@ impl ResponseWorkspace {
 }
 
 /// Opens the workspace of a new run. `known` is the name of the workspace that the conversation already has, and `id`
-/// is the id of the response. A run that cannot use files works in the directory of its owner, so that it can share MCP
-/// servers with earlier runs.
+/// is the id of the response. A run that cannot use files works in the workspace of its owner, so that it can share MCP
+/// servers with earlier runs. It needs the workspace only for servers that are processes, because only these write
+/// files.
 pub(crate) async fn open(
     state: &ServerState,
     caller: &Caller,
@@ -61,13 +63,17 @@ pub(crate) async fn open(
     let name = match &state.runtime.config().serve.workspaces.scope {
         WorkspaceScope::Directory(path) => return Ok((spec(path.clone()), None)),
         WorkspaceScope::Tenant => WorkspaceName::Tenant,
-        WorkspaceScope::Conversation if !uses_files => {
+        WorkspaceScope::Conversation if !uses_files && !has_server_processes(state) => {
             return of_principal(state, &caller.principal).map(|spec| (spec, None));
         }
+        WorkspaceScope::Conversation if !uses_files => WorkspaceName::Subject,
         WorkspaceScope::Conversation => match known.map(WorkspaceName::of_text) {
             Some(known @ WorkspaceName::Conversation(_)) => known,
-            // The conversation began in an earlier version, when all subjects of the tenant shared one workspace.
-            Some(WorkspaceName::Tenant) | None => WorkspaceName::Conversation(id.to_owned()),
+            // The conversation used no files before, or it began in an earlier version, when all subjects of the tenant
+            // shared one workspace.
+            Some(WorkspaceName::Tenant | WorkspaceName::Subject) | None => {
+                WorkspaceName::Conversation(id.to_owned())
+            }
         },
     };
     let opened = lease(state, &caller.principal, name).await?;
@@ -99,6 +105,14 @@ async fn lease(
     Ok(ResponseWorkspace { lease, tmp, bytes_max: state.runtime.config().serve.workspaces.bytes_max })
 }
 
+/// Returns true if a run may start an MCP server as a process.
+fn has_server_processes(state: &ServerState) -> bool {
+    let (config, skills) = (state.runtime.config(), state.runtime.skills());
+    let of_skills = skills.skills.iter().flat_map(|skill| skill.servers.values());
+    let mut servers = config.mcp_servers.values().chain(of_skills).filter(|server| server.enabled);
+    servers.any(|server| matches!(server.reach, Ok(McpEndpoint::Process { .. })))
+}
+
 /// Returns the workspace for listing the tools of a principal. Runs that cannot use files work in the same workspace,
 /// so they can use the MCP servers that the listing started.
 pub(crate) fn of_listing(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
@@ -106,20 +120,30 @@ pub(crate) fn of_listing(state: &ServerState, owner: &Principal) -> Result<Works
         WorkspaceScope::Directory(path) => {
             Ok(WorkspaceSpec { directory: path.clone(), ..state.settings.workspace.clone() })
         }
-        WorkspaceScope::Tenant | WorkspaceScope::Conversation => of_principal(state, owner),
+        WorkspaceScope::Tenant | WorkspaceScope::Conversation => {
+            if has_server_processes(state) {
+                // Open the workspace, so that it has a record and expires. The listing ends before that, so it need not
+                // hold the lease.
+                let opened = state.workspaces.open(owner, WorkspaceName::Subject);
+                opened.map_err(|error| unusable(&error))?;
+            }
+            of_principal(state, owner)
+        }
     }
+}
+
+fn unusable(error: &io::Error) -> ApiError {
+    ApiError::new(
+        ApiErrorKind::ServerError,
+        format!("the server cannot create the workspace of the run: {error}"),
+    )
 }
 
 /// Returns a workspace with the directory of a principal, below haft's own workspace.
 pub(crate) fn of_principal(state: &ServerState, owner: &Principal) -> Result<WorkspaceSpec, ApiError> {
     let root = state.runtime.home().workspace();
     let directory = root.join(directory_of(owner.tenant())).join(directory_of(owner.subject()));
-    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| {
-        ApiError::new(
-            ApiErrorKind::ServerError,
-            format!("the server cannot create the workspace of the run: {error}"),
-        )
-    })?;
+    DirBuilder::new().recursive(true).mode(0o700).create(&directory).map_err(|error| unusable(&error))?;
     Ok(WorkspaceSpec { directory, ..state.settings.workspace.clone() })
 }
 

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use haft_config::resolved::{TokenIssuerSettings, is_loopback};
+use haft_tools::http_client;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Response, StatusCode};
 use serde::Deserialize;
@@ -38,7 +39,7 @@ pub(super) struct IssuerKeys {
     client: Option<Client>,
     metrics: Metrics,
     cache: Mutex<KeyCache>,
-    /// Held during a fetch, so that only one fetch runs at a time.
+    /// The lock that is held during a fetch, so that only one fetch runs at a time.
     fetching: tokio::sync::Mutex<()>,
 }
 
@@ -69,13 +70,11 @@ enum FetchNeed {
 
 impl IssuerKeys {
     pub(super) fn new(settings: &TokenIssuerSettings, metrics: Metrics) -> Self {
-        // Ignore a failure: another crypto provider is already installed, which works too.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let builder = Client::builder().redirect(Policy::none()).timeout(FETCH_TIMEOUT);
+        let builder = http_client::builder().redirect(Policy::none()).timeout(FETCH_TIMEOUT);
         Self {
             issuer: settings.issuer.clone(),
             jwks_url: settings.jwks_url.clone(),
-            client: builder.user_agent(concat!("haft/", env!("CARGO_PKG_VERSION"))).build().ok(),
+            client: builder.build().ok(),
             metrics,
             cache: Mutex::default(),
             fetching: tokio::sync::Mutex::default(),

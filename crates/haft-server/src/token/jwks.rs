@@ -15,7 +15,7 @@ const KEYS_MAX: usize = 64;
 #[derive(Debug, Clone)]
 pub(super) struct VerificationKey {
     pub(super) id: Option<String>,
-    /// The only algorithm for which the issuer uses the key, if the issuer names one.
+    /// The only algorithm for which the issuer uses the key; `None` if the issuer names no algorithm.
     algorithm: Option<String>,
     pub(super) material: KeyMaterial,
 }

@@ -31,7 +31,8 @@ fn every_route_below_v1_needs_a_key_but_health_checks_do_not() {
     }
 }
 
-/// The number of requests without a key that one server answers with 401. It allows ten failed logins.
+/// The number of requests without a key that the test sends to one server. After ten failed logins, the server would
+/// answer 429 instead of 401.
 const OPEN_REQUESTS: usize = 8;
 
 #[test]

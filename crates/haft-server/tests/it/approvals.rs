@@ -227,19 +227,62 @@ fn request_cannot_loosen_operator_rules_or_approve_without_the_scope() {
 }
 
 #[test]
-fn approval_filter_by_effects_asks_only_about_mutating_tools() {
+fn agent_that_takes_over_an_approved_run_keeps_the_callers_limit_on_tools() {
     let tools = ToolServer::start();
+    let mut config = tools.config();
+    config["policy"] = json!({"rules": [{"tool": "docs__add", "decision": "ask"}]});
+    let agent = |more: &str| format!("---\ndescription: Works.\nmodels: openai/m\n{more}\n---\nYou work.\n");
+    let first = agent("tools: [docs__add]\nhandoff: second.md");
+    let second = agent("tools: [docs__look]");
+    let look = [ScriptStep::call("docs__look", json!({"n": 2})), ScriptStep::text("Done.")];
+    let script = script().about("The agent `first` answered", look);
+    let server = TestServer::configured(script, &config, &[("first", &first), ("second", &second)]);
+    let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Approvals]);
+    let allowed = json!([{"type": "mcp", "server_label": "docs", "name": "add"}]);
+    let body = json!({
+        "model": "first", "input": "Add a note.",
+        "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": allowed},
+    });
+    let asked = post_with(&server, &key, &body).json();
+    assert_eq!(types(&asked), ["mcp_approval_request"], "{asked}");
+    let mut next = answer(&asked, &asked["output"][0], true);
+    next["model"] = "first".into();
+    let ended = post_with(&server, &key, &next);
+    assert_eq!(ended.status, 200, "{}", ended.text);
+    assert_eq!(server.model.requests().len(), 4, "the second agent runs: {}", ended.text);
+    assert_eq!(tools.calls(), [json!({"n": 1})], "the call of the second agent is refused");
+    let refused = server.model.requests().last().unwrap().raw.clone();
+    assert!(refused.contains("is not allowed"), "{refused}");
+}
+
+#[test]
+fn approval_filter_by_effects_asks_only_about_tools_that_may_change_data() {
+    let tools = ToolServer::start();
+    let mut config = tools.config();
+    config["mcpServers"]["docs"]["effects"] = json!({"look": "read-only"});
     let both = ScriptStep::say([
         ScriptPart::call("docs__look", json!({"n": 1})),
         ScriptPart::call("docs__add", json!({"n": 2})),
     ]);
     let script = Script::of([both, ScriptStep::text("Done.")]);
-    let server = TestServer::configured(script, &tools.config(), &[]);
+    let server = TestServer::configured(script, &config, &[]);
     let first = ask(&server, &request(&json!({"never": {"read_only": true}})));
     assert_eq!(types(&first), ["mcp_call", "mcp_approval_request"]);
     assert_eq!(tools.calls(), [json!({"n": 1})]);
     assert_eq!(text(&ask(&server, &answer(&first, &first["output"][1], true))), "Done.");
     assert_eq!(tools.calls().len(), 2, "the call that was made before is not repeated");
+}
+
+/// A hostile server would declare that its deleting tool only reads.
+#[test]
+fn read_only_annotation_of_a_server_exempts_no_call_from_approval() {
+    let tools = ToolServer::start();
+    for filter in [json!({"never": {"read_only": true}}), json!({"always": {"read_only": false}})] {
+        let script = Script::of([ScriptStep::call("docs__look", json!({"n": 1}))]);
+        let server = TestServer::configured(script, &tools.config(), &[]);
+        assert_eq!(types(&ask(&server, &request(&filter))), ["mcp_approval_request"], "{filter}");
+    }
+    assert_eq!(tools.calls(), [] as [Value; 0]);
 }
 
 #[test]
@@ -262,4 +305,91 @@ fn official_client_answers_approval_requests_in_a_stream_and_in_a_history() {
         "response.completed",
     ];
     assert_eq!(kinds, expected);
+}
+
+/// Sends a request with another key.
+fn post_with(server: &TestServer, key: &str, body: &Value) -> Reply {
+    let request = server.without_key(Method::POST, "/v1/responses").bearer_auth(key);
+    server.send(request.header("content-type", "application/json").body(body.to_string()))
+}
+
+#[test]
+fn key_without_the_scope_cannot_continue_a_run_with_builtin_tools() {
+    for store in [true, false] {
+        let tools = ToolServer::start();
+        let server = TestServer::configured(script(), &tools.config(), &[]);
+        let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::BuiltinTools]);
+        let mut body = request(&json!("always"));
+        body["tools"].as_array_mut().unwrap().push(json!({"type": "haft:bash"}));
+        body["store"] = store.into();
+        let first = post_with(&server, &key, &body).json();
+        assert_eq!(types(&first).last(), Some(&"mcp_approval_request"), "{first}");
+        let item = first["output"].as_array().unwrap().last().unwrap().clone();
+        let mut next = answer(&first, &item, true);
+        next["store"] = store.into();
+        if !store {
+            next.as_object_mut().unwrap().remove("previous_response_id");
+            let mut history = first["output"].as_array().unwrap().clone();
+            history.push(next["input"][0].clone());
+            next["input"] = history.into();
+        }
+        let refused = post(&server, &next);
+        assert_eq!((refused.status, code(&refused)), (403, json!("insufficient_scope")), "{}", refused.text);
+        assert_eq!(tools.calls(), [] as [Value; 0]);
+        let second = post_with(&server, &key, &next);
+        assert_eq!((second.status, text(&second.json())), (200, "Done."), "{}", second.text);
+    }
+}
+
+#[test]
+fn continued_run_keeps_the_fields_of_its_first_request() {
+    for store in [true, false] {
+        let tools = ToolServer::start();
+        let server = TestServer::configured(script(), &tools.config(), &[]);
+        let mut body = request(&json!("always"));
+        body["temperature"] = json!(0.5);
+        body["store"] = store.into();
+        let first = ask(&server, &body);
+        let item = first["output"].as_array().unwrap().last().unwrap().clone();
+        let mut next = answer(&first, &item, true);
+        next["store"] = store.into();
+        if !store {
+            next.as_object_mut().unwrap().remove("previous_response_id");
+            let mut history = first["output"].as_array().unwrap().clone();
+            history.push(next["input"][0].clone());
+            next["input"] = history.into();
+        }
+        let mut other = next.clone();
+        other["model"] = "openai/other".into();
+        let refused = post(&server, &other);
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("model")));
+        next["tool_choice"] = "none".into();
+        next["temperature"] = json!(0.5);
+        next["metadata"] = json!({"k": "v"});
+        next["include"] = json!(["haft.warnings"]);
+        let reply = post(&server, &next);
+        let second = reply.json();
+        assert_eq!((reply.status, text(&second)), (200, "Done."), "{}", reply.text);
+        for name in ["model", "tools", "tool_choice", "temperature"] {
+            assert_eq!(second[name], first[name], "{name}");
+        }
+        assert_eq!(second["metadata"], json!({"k": "v"}));
+        let warnings = reply.headers["haft-warnings"].to_str().unwrap();
+        assert!(warnings.contains("`tool_choice`") && !warnings.contains("`temperature`"), "{warnings}");
+        assert_eq!(second["output"][0]["type"], "haft:warning", "{second}");
+    }
+}
+
+#[test]
+fn reason_of_an_answer_is_named_in_a_warning() {
+    let tools = ToolServer::start();
+    let server = TestServer::configured(script(), &tools.config(), &[]);
+    let (first, item) = asked(&server, &tools, &json!("always"));
+    let mut next = answer(&first, &item, false);
+    next["input"][0]["reason"] = json!(1);
+    assert_eq!(post(&server, &next).json()["error"]["param"], "input[0].reason");
+    next["input"][0]["reason"] = "Not today.".into();
+    let reply = post(&server, &next);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert!(reply.headers["haft-warnings"].to_str().unwrap().contains("`reason`"));
 }

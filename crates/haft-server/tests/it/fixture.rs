@@ -40,6 +40,8 @@ pub(crate) struct ServerOptions {
     pub(crate) allowed_origins: Vec<String>,
     pub(crate) log: OperatorLog,
     pub(crate) websocket: WebSocketTimes,
+    /// The time that a stopping server waits for its responses; `None` for the time of `haft serve`.
+    pub(crate) drain_timeout: Option<Duration>,
 }
 
 impl Default for ServerOptions {
@@ -49,6 +51,7 @@ impl Default for ServerOptions {
             allowed_origins: Vec::new(),
             log: OperatorLog::default(),
             websocket: WebSocketTimes::default(),
+            drain_timeout: None,
         }
     }
 }
@@ -333,6 +336,7 @@ async fn bind(directory: &Path, model: String, options: ServerOptions) -> Server
     let stores = Stores::at(&home).syncing_together();
     let builder = Runtime::builder(resolved).stores(stores).home(home).variables(Arc::new(variables));
     let runtime = builder.keep_idle_agents(IDLE_AGENT_MAX).build().await.unwrap();
+    let usual = ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace);
     let settings = ServerSettings {
         head_timeout: HEAD_TIMEOUT,
         body_timeout: HEAD_TIMEOUT,
@@ -341,7 +345,8 @@ async fn bind(directory: &Path, model: String, options: ServerOptions) -> Server
         allowed_origins: options.allowed_origins,
         log: options.log,
         websocket: options.websocket,
-        ..ServerSettings::at("127.0.0.1:0".parse().unwrap(), workspace)
+        drain_timeout: options.drain_timeout.unwrap_or(usual.drain_timeout),
+        ..usual
     };
     Server::bind(settings, runtime, agents).await.unwrap()
 }

@@ -104,7 +104,7 @@ fn rate_limit_of_a_model_provider_is_passed_on_with_its_time() {
         assert_eq!((compacted.status, header(&compacted, "retry-after")), (429, expected), "{compacted:?}");
         assert_eq!(compacted.json()["error"]["code"], "rate_limit_exceeded");
     };
-    // haft itself does not wait so long.
+    // haft does not wait 300 seconds for a retry of its own, so the client gets the time of the provider.
     check(ErrorResponse::new(429, "slow down").retry_after(300), "300");
     let no_quota =
         ErrorResponse { kind: Some("insufficient_quota".into()), ..ErrorResponse::new(429, "no quota") };
@@ -230,6 +230,23 @@ fn websocket_messages_need_a_valid_key_and_count_as_requests() {
         server.store.revoke(&ids).unwrap();
     };
     let seen = server.executor.block_on(converse(&server.url, &server.key, &[create(), create()], revoke));
+    assert_eq!(
+        (&seen[0]["type"], &seen[1]["status"]),
+        (&json!("response.completed"), &json!(401)),
+        "{seen:?}"
+    );
+}
+
+#[test]
+fn websocket_is_refused_after_a_rotation_without_overlap() {
+    let server = TestServer::start(text("Hello."));
+    let create = || json!({"type": "response.create", "model": "helper", "input": "Hi"});
+    let rotate = || {
+        for key in server.store.load().unwrap().all() {
+            server.store.rotate(&key.id, 0).unwrap().unwrap();
+        }
+    };
+    let seen = server.executor.block_on(converse(&server.url, &server.key, &[create(), create()], rotate));
     assert_eq!(
         (&seen[0]["type"], &seen[1]["status"]),
         (&json!("response.completed"), &json!(401)),

@@ -392,6 +392,27 @@ fn switch(server: &TestServer, key: &str, path: &str, active: bool) -> Reply {
 }
 
 #[test]
+fn body_of_a_decision_is_limited_to_64_kibibytes() {
+    let server = server();
+    let admin = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Admin, KeyScope::Approvals]);
+    let routes = [
+        (Method::POST, "/api/v1/approvals/none"),
+        (Method::PUT, "/api/v1/tools/bash"),
+        (Method::PUT, "/api/v1/groups/builtin"),
+    ];
+    for (method, path) in routes {
+        let send = |bytes: usize| {
+            let body = json!({"padding": "x".repeat(bytes)});
+            send_json(&server, &admin, method.clone(), path, &body)
+        };
+        let large = send(64 << 10);
+        assert_eq!(large.status, 413, "{path}: {}", large.text);
+        assert!(large.text.contains("more than 65536 bytes"), "{path}: {}", large.text);
+        assert_eq!(send(60_000).status, 400, "{path}");
+    }
+}
+
+#[test]
 fn tool_is_turned_off_for_new_runs_and_new_calls_until_it_is_turned_on() {
     let tools = ToolServer::start();
     let look = |number: i32| ScriptStep::call("docs__look", json!({"n": number}));
@@ -557,4 +578,64 @@ fn run_request_can_only_narrow_the_tools_and_turns_of_its_agent() {
     check(json!({"tools": ["docs__look"]}), &[2, 3]);
     check(json!({"tools": ["docs__look", "bash"]}), &[2, 3]);
     check(json!({"tools": []}), &[]);
+}
+
+#[test]
+fn every_listed_tool_can_be_named_in_a_run_under_every_naming_scheme() {
+    for naming in ["double", "claude", "single", "bare"] {
+        let tools = ToolServer::start();
+        let server = json!({"url": tools.url()});
+        let ping = json!({"method": "GET", "url": "http://127.0.0.1:9/ping", "description": "Pings."});
+        let config = json!({
+            "naming": naming,
+            "models": {"default": "openai/m"},
+            "mcpServers": {"my docs": server, "a__b": server},
+            "restTools": {"ping": ping},
+        });
+        let replies = Script::of([(); 5].map(|()| ScriptStep::text("Done.")));
+        let server = TestServer::configured(replies, &config, &[]);
+        let listed = server.get("/api/v1/tools").json();
+        let of_kind = |kind: &str| {
+            let all = listed["data"].as_array().unwrap().iter().filter(|tool| tool["kind"] == kind);
+            all.map(|tool| tool["name"].as_str().unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!((of_kind("mcp").len(), of_kind("rest").len()), (4, 1), "{naming}: {listed}");
+        for name in of_kind("mcp").into_iter().chain(of_kind("rest")) {
+            let body = json!({"model": "openai/m", "input": "Go.", "tools": [name]});
+            let started = start_run(&server, &server.key, &body, None);
+            assert_eq!(started.status, 202, "{naming} {name}: {}", started.text);
+            let run = format!("/api/v1/runs/{}", started.json()["id"].as_str().unwrap());
+            eventually("the run has ended", || server.get(&run).json()["status"] == "ended");
+            let sent = server.model.requests().last().unwrap().raw.clone();
+            assert!(
+                sent.contains(&format!("\"{name}\"")),
+                "{naming} {name}: the model sees the tool: {sent}"
+            );
+        }
+        let hidden = json!({"model": "openai/m", "input": "Go.", "tools": ["bash"]});
+        assert_eq!(start_run(&server, &server.key, &hidden, None).status, 403, "{naming}");
+    }
+}
+
+#[test]
+fn key_without_the_builtin_tools_scope_can_approve_a_call_of_an_http_tool() {
+    let config = json!({
+        "models": {"default": "openai/m"},
+        "restTools": {"ping": {"url": "http://127.0.0.1:9/ping", "method": "GET", "description": "Pings."}},
+        "policy": {"rules": [{"tool": "rest__ping", "decision": "ask"}]},
+    });
+    let script = Script::of([ScriptStep::call("rest__ping", json!({})), ScriptStep::text("Done.")]);
+    let server = TestServer::configured(script, &config, &[]);
+    let key = scoped_key(&server.store, &[KeyScope::Api, KeyScope::Approvals]);
+    let body = json!({"model": "openai/m", "input": "Go.", "tools": ["rest__ping"]});
+    let started = start_run(&server, &key, &body, None);
+    assert_eq!(started.status, 202, "{}", started.text);
+    let first = poll(&server, started.json()["response"].as_str().unwrap(), "completed");
+    let item = first["output"].as_array().unwrap().last().unwrap();
+    assert_eq!(item["type"], "mcp_approval_request", "{first}");
+    let answer = json!({"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": true});
+    let next = json!({"model": "openai/m", "previous_response_id": first["id"], "input": [answer]});
+    let reply = send_json(&server, &key, Method::POST, "/v1/responses", &next);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert_eq!(text(&reply.json()), "Done.");
 }

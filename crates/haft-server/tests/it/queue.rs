@@ -159,10 +159,7 @@ fn waiting_response_survives_a_restart_with_the_same_events() {
     server.restart();
     let id = waiting["id"].as_str().unwrap().to_owned();
     // Both responses continue, in any order. Only one of them ends without being cancelled.
-    eventually("the responses continue", || {
-        let path = format!("/v1/responses/{}/cancel", blocking["id"].as_str().unwrap());
-        server.send(server.request(Method::POST, &path)).json()["status"] == "cancelled"
-    });
+    assert_eq!(cancel(&server, &server.key, &blocking)["status"], "cancelled");
     poll(&server, &id, "completed");
     let seen = kinds(&server.get(&format!("/v1/responses/{id}?stream=true")));
     assert_eq!(seen[..3], ["response.created", "response.queued", "response.in_progress"]);
@@ -190,7 +187,7 @@ fn decision_about_a_call_survives_a_restart_in_the_queue() {
     let decided = post(&server, &server.key, &answer).json();
     assert_eq!(decided["status"], "queued", "{decided}");
     server.restart();
-    eventually("the responses continue", || cancel(&server, &server.key, &blocking)["status"] == "cancelled");
+    assert_eq!(cancel(&server, &server.key, &blocking)["status"], "cancelled");
     let ended = poll(&server, decided["id"].as_str().unwrap(), "completed");
     assert_eq!(ended["output"][0]["type"], "mcp_call", "{ended}");
     assert_eq!(tools.calls(), [json!({"n": 1})]);

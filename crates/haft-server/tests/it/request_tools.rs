@@ -512,3 +512,154 @@ fn empty_list_of_allowed_tools_allows_all_tools() {
     assert_eq!((&usual.0, &usual.1), (&json!("function_call"), &json!("auto")));
     assert_eq!(run(Some(json!([]))), usual);
 }
+
+/// Returns the functions `f` and `g`.
+fn functions() -> Value {
+    json!([{"type": "function", "name": "f"}, {"type": "function", "name": "g"}])
+}
+
+fn plain(steps: impl IntoIterator<Item = ScriptStep>) -> TestServer {
+    TestServer::start(Script::of(steps))
+}
+
+#[test]
+fn top_level_allowed_tools_apply_together_with_every_tool_choice() {
+    let listed = json!([{"type": "function", "name": "f"}, {"type": "function", "name": "g"}]);
+    for choice in [json!("auto"), json!({"type": "auto"}), json!({"type": "allowed_tools", "tools": listed})]
+    {
+        let server = plain([ScriptStep::call("g", json!({})), ScriptStep::text("Done.")]);
+        let body = json!({
+            "model": "openai/m", "input": "x", "tools": functions(), "tool_choice": choice, "allowed_tools": ["f"],
+        });
+        let response = ask(&server, &body);
+        assert_eq!((types(&response), text(&response)), (vec!["message"], "Done."), "{choice}: {response}");
+        let refused = server.model.requests().last().unwrap().raw.clone();
+        assert!(refused.contains("is not allowed"), "{choice}: {refused}");
+    }
+}
+
+#[test]
+fn allowed_tools_apply_in_the_turns_after_a_forced_call() {
+    let forced = json!({"type": "function", "name": "docs__look"});
+    let rows = [
+        json!({"tool_choice": forced}),
+        json!({"forced_tool": forced}),
+        json!({"tool_choice": {"forced_tool": forced}}),
+        json!({"tool_choice": {"type": "mcp", "server_label": "docs", "name": "look"}}),
+    ];
+    for row in rows {
+        let tools = ToolServer::start();
+        let look = ScriptStep::call("docs__look", json!({"n": 1}));
+        let script =
+            Script::of([look, ScriptStep::call("docs__add", json!({"n": 2})), ScriptStep::text("Done.")]);
+        let server = TestServer::configured(script, &tools.config(), &[]);
+        let mut body = json!({
+            "model": "openai/m", "input": "x", "tools": [{"type": "mcp", "server_label": "docs"}],
+            "allowed_tools": ["docs__look"],
+        });
+        body.as_object_mut().unwrap().extend(row.as_object().unwrap().clone());
+        let response = ask(&server, &body);
+        assert_eq!((types(&response), text(&response)), (vec!["mcp_call", "message"], "Done."), "{row}");
+        assert_eq!(tools.calls(), [json!({"n": 1})], "{row}: the call in the second turn is refused");
+    }
+}
+
+#[test]
+fn choice_that_contradicts_the_allowed_tools_calls_no_model() {
+    let rows = [
+        json!({"tool_choice": {"type": "function", "name": "g"}, "allowed_tools": ["f"]}),
+        json!({"forced_tool": {"type": "function", "name": "g"}, "allowed_tools": ["f"]}),
+        json!({
+            "tool_choice": {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "g"}]},
+            "allowed_tools": ["f"],
+        }),
+        json!({"tool_choice": "auto", "allowed_tools": ["nothing"]}),
+        json!({"tool_choice": {"type": "function", "name": "f"}, "allowed_tools": ["f", "nothing"]}),
+        json!({"tool_choice": "required", "tools": []}),
+    ];
+    for row in rows {
+        let server = plain([]);
+        let mut body = json!({"model": "openai/m", "input": "x", "tools": functions()});
+        body.as_object_mut().unwrap().extend(row.as_object().unwrap().clone());
+        let reply = post(&server, &body);
+        let error = reply.json()["error"].clone();
+        assert_eq!((reply.status, &error["param"]), (400, &json!("tool_choice")), "{row}: {error}");
+        assert_eq!(server.model.requests().len(), 0, "{row}");
+    }
+}
+
+#[test]
+fn tool_choice_none_and_required_are_enforced() {
+    let call = || ScriptStep::call("f", json!({}));
+    let body = |choice: &str| json!({"model": "openai/m", "input": "x", "tools": functions(), "tool_choice": choice});
+    let server = plain([call(), ScriptStep::text("Done.")]);
+    let response = ask(&server, &body("none"));
+    assert_eq!((types(&response), text(&response)), (vec!["message"], "Done."), "{response}");
+    let server = plain([ScriptStep::text("No."), call()]);
+    let response = ask(&server, &body("required"));
+    assert_eq!(types(&response).last(), Some(&"function_call"), "{response}");
+    assert_eq!(server.model.requests()[0].body["tool_choice"], "required");
+}
+
+#[test]
+fn allowed_tools_without_a_usable_entry_permit_no_call() {
+    for listed in [json!([]), json!([{"type": "web_search"}])] {
+        let server = plain([ScriptStep::call("f", json!({})), ScriptStep::text("Done.")]);
+        let choice = json!({"type": "allowed_tools", "mode": "auto", "tools": listed});
+        let body = json!({"model": "openai/m", "input": "x", "tools": functions(), "tool_choice": choice});
+        assert_eq!(types(&ask(&server, &body)), ["message"], "{listed}");
+        assert_eq!(server.model.requests()[0].body["tool_choice"], "none", "{listed}");
+    }
+}
+
+#[test]
+fn request_cannot_loosen_the_tool_choice_or_the_parallel_calls_of_its_agent() {
+    let agent = |key: &str| format!("---\nmodels: openai/m\ntools: []\n{key}\n---\nYou answer.\n");
+    let (silent, single) = (agent("toolChoice: none"), agent("parallelToolCalls: false"));
+    let agents = [("silent", silent.as_str()), ("single", single.as_str())];
+    let start = || {
+        let script = Script::of([ScriptStep::call("f", json!({})), ScriptStep::text("Done.")]);
+        TestServer::configured(script, &json!({"models": {"default": "openai/m"}}), &agents)
+    };
+    let server = start();
+    let listed = json!({"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]});
+    let body = json!({"model": "silent", "input": "x", "tools": functions(), "tool_choice": listed});
+    assert_eq!(types(&ask(&server, &body)), ["message"]);
+    let server = start();
+    for choice in [json!("required"), json!({"type": "function", "name": "f"})] {
+        let body = json!({"model": "silent", "input": "x", "tools": functions(), "tool_choice": choice});
+        let reply = post(&server, &body);
+        assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("tool_choice")), "{choice}");
+    }
+    assert_eq!(server.model.requests().len(), 0);
+    let body = json!({"model": "single", "input": "x", "tools": functions(), "parallel_tool_calls": true});
+    ask(&server, &body);
+    assert_eq!(server.model.requests()[0].body["parallel_tool_calls"], false);
+}
+
+#[test]
+fn choice_of_a_skipped_custom_tool_is_ignored_with_a_warning() {
+    let server = plain([ScriptStep::text("Done.")]);
+    let custom = json!({"type": "custom", "name": "patch"});
+    let body = json!({"model": "openai/m", "input": "x", "tools": [custom], "tool_choice": custom});
+    let reply = post(&server, &body);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    assert!(reply.headers["haft-warnings"].to_str().unwrap().contains("`tool_choice`"));
+}
+
+#[test]
+fn names_of_earlier_function_calls_are_valid_for_every_provider() {
+    let server = plain([ScriptStep::text("Done.").at_turn(1)]);
+    let call = |name: &str| {
+        json!([
+            {"role": "user", "content": "x"},
+            {"type": "function_call", "call_id": "c", "name": name, "arguments": "{}"},
+            {"type": "function_call_output", "call_id": "c", "output": "y"},
+        ])
+    };
+    ask(&server, &json!({"model": "openai/m", "input": call("my.tool")}));
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    assert!(sent.contains("\"my_tool\"") && !sent.contains("my.tool"), "{sent}");
+    let reply = post(&server, &json!({"model": "openai/m", "input": call("")}));
+    assert_eq!((reply.status, &reply.json()["error"]["param"]), (400, &json!("input[1].name")));
+}

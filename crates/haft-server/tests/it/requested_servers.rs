@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::approvals::{audited, types};
 use super::fixture::{TestServer, key};
 use super::responses::{ask, events, post, python_with, text, tools};
+use super::steer::SteeringClient;
 use super::tool_server::ToolServer;
 
 /// A text that is part of every secret in these tests.
@@ -96,6 +97,18 @@ fn requested_server_needs_approval_and_its_secrets_are_never_stored() {
     assert_eq!(server.files_with(SECRET), [""; 0]);
     let sent: String = server.model.requests().iter().map(|request| request.raw.clone()).collect();
     assert!(!sent.contains(SECRET), "the model gets no secret: {sent}");
+}
+
+#[test]
+fn read_only_annotation_of_a_requested_server_exempts_no_call_from_approval() {
+    let tools = ToolServer::start();
+    let steps = [ScriptStep::call("far__look", json!({"n": 1}))];
+    let server = TestServer::configured(in_order(&steps), &config(), &[]);
+    let mut tool = far(tools.url());
+    tool["require_approval"] = json!({"never": {"read_only": true}});
+    let first = ask(&server, &request(&tool));
+    assert_eq!(types(&first), ["mcp_list_tools", "mcp_approval_request"], "{first}");
+    assert!(tools.calls().is_empty());
 }
 
 #[test]
@@ -293,4 +306,67 @@ fn official_client_uses_a_real_server_by_its_url() {
         "response.output_item.done",
     ];
     assert_eq!(kinds[..6], expected);
+}
+
+/// Returns the number of lists of tools in the output.
+fn lists(response: &Value) -> usize {
+    types(response).iter().filter(|kind| **kind == "mcp_list_tools").count()
+}
+
+#[test]
+fn tools_of_a_server_are_listed_once_in_a_conversation_and_on_a_connection() {
+    let tools = ToolServer::start();
+    let steps = || [ScriptStep::text("One."), ScriptStep::text("Two."), ScriptStep::text("Three.")];
+    let server = TestServer::configured(in_order(&steps()), &config(), &[]);
+    let made = server.request(Method::POST, "/v1/conversations").header("content-type", "application/json");
+    let conversation = server.send(made.body("{}")).json()["id"].clone();
+    let mut body = request(&far(tools.url()));
+    body["conversation"] = conversation;
+    assert_eq!([lists(&ask(&server, &body)), lists(&ask(&server, &body))], [1, 0]);
+    let server = TestServer::configured(in_order(&steps()), &config(), &[]);
+    let mut client = SteeringClient::connect(&server, &server.key);
+    let mut send = |previous: &Value| {
+        let mut body = request(&far(tools.url()));
+        body["store"] = json!(false);
+        body["previous_response_id"] = previous.clone();
+        client.create(body);
+        client.response("response.completed")
+    };
+    let first = send(&Value::Null);
+    let second = send(&first["id"]);
+    let third = send(&second["id"]);
+    assert_eq!([lists(&first), lists(&second), lists(&third)], [1, 0, 0]);
+}
+
+#[test]
+fn list_of_tools_follows_the_selection_by_effects() {
+    let tools = ToolServer::start();
+    for (read_only, expected) in [(true, "look"), (false, "add")] {
+        let server = TestServer::configured(in_order(&[ScriptStep::text("Done.")]), &config(), &[]);
+        let mut tool = far(tools.url());
+        tool["allowed_tools"] = json!({ "read_only": read_only });
+        let response = ask(&server, &request(&tool));
+        let listed = response["output"][0]["tools"].as_array().unwrap();
+        let names: Vec<&Value> = listed.iter().map(|tool| &tool["name"]).collect();
+        assert_eq!(names, [expected], "{response}");
+    }
+}
+
+#[test]
+fn call_to_a_requested_server_needs_approval_unless_the_filter_exempts_its_tool() {
+    let tools = ToolServer::start();
+    let rows = [
+        (json!({}), true),
+        (json!({"always": {"tool_names": ["look"]}}), true),
+        (json!({"never": {"tool_names": ["look"]}}), true),
+        (json!({"never": {"tool_names": ["add"]}}), false),
+    ];
+    for (filter, waits) in rows {
+        let steps = [ScriptStep::call("far__add", json!({"n": 1})), ScriptStep::text("Done.")];
+        let server = TestServer::configured(in_order(&steps), &config(), &[]);
+        let mut tool = far(tools.url());
+        tool["require_approval"] = filter.clone();
+        let response = ask(&server, &request(&tool));
+        assert_eq!(types(&response).contains(&"mcp_approval_request"), waits, "{filter}: {response}");
+    }
 }

@@ -75,8 +75,14 @@ pub(crate) fn text(response: &Value) -> &str {
 /// Checks the events of a stream, and returns the name and the data of each.
 #[track_caller]
 pub(crate) fn events(reply: &Reply) -> Vec<(String, String)> {
-    assert!(reply.text.ends_with("data: [DONE]\n\n") && !reply.text.contains('\r'), "{}", reply.text);
-    let blocks = reply.text.split_terminator("\n\n").filter(|block| block.starts_with("event: "));
+    events_of(&reply.text)
+}
+
+/// Works like [`events`], for the text of a stream.
+#[track_caller]
+pub(crate) fn events_of(text: &str) -> Vec<(String, String)> {
+    assert!(text.ends_with("data: [DONE]\n\n") && !text.contains('\r'), "{text}");
+    let blocks = text.split_terminator("\n\n").filter(|block| block.starts_with("event: "));
     let event = |block: &str| {
         let (name, data) = block.split_once('\n').unwrap();
         (name["event: ".len()..].to_owned(), data.strip_prefix("data: ").unwrap().to_owned())
@@ -179,6 +185,8 @@ fn malformed_and_oversized_bodies_are_refused() {
     }
     assert_eq!(send(format!("{{\"input\":\"{}\"}}", "x".repeat(49 << 20))).status, 413);
     assert_eq!(send("[".repeat(100_000)).status, 400);
+    assert_eq!(send(format!("{{\"input\": \"x\", \"temperature\": {}}}", "7".repeat(40 << 20))).status, 400);
+    assert_eq!(send(r#"{"input": "\ud800"}"#.to_owned()).status, 400);
 }
 
 /// Most clients send the whole body before they read the reply.
@@ -594,6 +602,29 @@ fn item_references_name_items_of_stored_responses_of_the_same_owner() {
 }
 
 #[test]
+fn item_references_name_items_that_a_client_added_to_a_conversation() {
+    let server = answering("Noted.");
+    let message = |text: &str| json!({"role": "user", "content": text});
+    let made =
+        send(&server, "/v1/conversations", &server.key, &json!({"items": [message("First fact.")]})).json();
+    let path = format!("/v1/conversations/{}/items", made["id"].as_str().unwrap());
+    for text in ["Second fact.", "Third fact."] {
+        send(&server, &path, &server.key, &json!({"items": [message(text)]}));
+    }
+    let listed = server.get(&path).json()["data"].as_array().unwrap().clone();
+    let refer = |item: &Value| json!({"type": "item_reference", "id": item["id"]});
+    let input: Vec<Value> = listed.iter().map(refer).collect();
+    ask(&server, &json!({"model": "openai/m", "input": input}));
+    let sent = server.model.requests().last().unwrap().raw.clone();
+    for text in ["First fact.", "Second fact.", "Third fact."] {
+        assert!(sent.contains(text), "{text}: {sent}");
+    }
+    let eve = key(&server.store, "default", "eve", None);
+    let foreign = send(&server, "/v1/responses", &eve, &json!({"model": "openai/m", "input": input}));
+    assert_eq!((foreign.status, &foreign.json()["error"]["code"]), (400, &json!("item_not_found")));
+}
+
+#[test]
 fn conversation_keeps_the_items_of_references_whose_response_is_deleted() {
     let server = answering("The answer is four.");
     let first = ask(&server, &json!({"model": "openai/m", "input": "Two and two?"}));
@@ -785,6 +816,99 @@ fn conversation_gets_at_most_20_items_in_one_request() {
     assert_eq!(refused.json()["error"]["param"], "items");
 }
 
+#[test]
+fn full_conversation_gets_no_items_and_its_responses_report_this() {
+    let server = answering("x");
+    let created = send(&server, "/v1/conversations", &server.key, &json!({})).json();
+    let id = created["id"].as_str().unwrap();
+    let file = server.data().join("conversations/default").join(format!("{id}.json"));
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let warning = |n: u32| json!({"type": "haft:warning", "id": format!("hw_{n}"), "message": "x"});
+    record["items"] = (1..10_000).map(warning).collect();
+    std::fs::write(&file, record.to_string()).unwrap();
+    let response = post(&server, &json!({"model": "openai/m", "input": "x", "conversation": id}));
+    assert_eq!((response.status, &response.json()["conversation"]), (200, &json!(null)), "{response:?}");
+    assert!(response.headers["haft-warnings"].to_str().unwrap().contains("conversation"), "{response:?}");
+    let items = format!("/v1/conversations/{id}/items");
+    let add = |items_of: &[Value]| send(&server, &items, &server.key, &json!({"items": items_of}));
+    let message = json!({"role": "user", "content": "x"});
+    let refused = add(&[message.clone(), message.clone()]);
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("items")), "{refused:?}");
+    assert_eq!(add(std::slice::from_ref(&message)).status, 200, "the last item");
+    assert_eq!(add(&[message]).status, 400);
+}
+
+#[test]
+fn conversation_gets_no_items_beyond_its_byte_limit() {
+    let server = answering("x");
+    let large = json!({"items": [{"role": "user", "content": "x".repeat(17 << 20)}]});
+    let created = send(&server, "/v1/conversations", &server.key, &large);
+    assert_eq!(created.status, 200, "{}", created.text);
+    let items = format!("/v1/conversations/{}/items", created.json()["id"].as_str().unwrap());
+    let refused = send(&server, &items, &server.key, &large);
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("items")));
+    assert!(refused.text.contains("33554432 bytes"), "{}", refused.text);
+    let larger = json!({"items": [{"role": "user", "content": "x".repeat(33 << 20)}]});
+    assert_eq!(send(&server, "/v1/conversations", &server.key, &larger).status, 400);
+}
+
+#[test]
+fn conversations_need_free_disk_and_a_tenant_below_its_quota() {
+    let server = |serve: &Value| {
+        let config = json!({"models": {"default": "openai/m"}, "serve": serve});
+        TestServer::configured(Script::of([ScriptStep::text("x")]), &config, &[])
+    };
+    let refusals = |server: &TestServer, id: &str, status: u16, code: &str| {
+        let item = json!({"role": "user", "content": "x"});
+        for (path, body) in [
+            ("/v1/conversations".to_owned(), json!({})),
+            (format!("/v1/conversations/{id}"), json!({"metadata": {}})),
+            (format!("/v1/conversations/{id}/items"), json!({"items": [item]})),
+        ] {
+            let refused = send(server, &path, &server.key, &body);
+            assert_eq!(
+                (refused.status, &refused.json()["error"]["code"]),
+                (status, &json!(code)),
+                "{path}: {}",
+                refused.text
+            );
+        }
+    };
+    refusals(&server(&json!({"minFreeDiskPercent": 100})), "conv_1", 503, "disk_full");
+    let mut small = server(&json!({"tenantMaxBytes": 1}));
+    let created = send(&small, "/v1/conversations", &small.key, &json!({})).json();
+    // The server measures the tenants when it starts.
+    small.restart();
+    let create = || send(&small, "/v1/conversations", &small.key, &json!({})).status;
+    eventually("the tenant is over its quota", || create() == 429);
+    let id = created["id"].as_str().unwrap();
+    refusals(&small, id, 429, "tenant_quota_exceeded");
+    let path = format!("/v1/conversations/{id}");
+    assert_eq!(small.send(small.request(Method::DELETE, &path)).status, 200, "a deletion is always possible");
+}
+
+#[test]
+fn request_with_too_many_items_or_tools_is_refused() {
+    let server = answering("x");
+    let items = |count: usize| vec![json!({"role": "user", "content": "x"}); count];
+    let tools = |count: usize| {
+        let tool = |n| json!({"type": "function", "name": format!("f{n}")});
+        (0..count).map(tool).collect::<Vec<_>>()
+    };
+    let check = |body: Value, param: &str| {
+        let refused = post(&server, &body);
+        assert_eq!(
+            (refused.status, &refused.json()["error"]["param"]),
+            (400, &json!(param)),
+            "{}",
+            refused.text
+        );
+    };
+    check(json!({"model": "openai/m", "input": items(1_001)}), "input");
+    check(json!({"model": "openai/m", "input": "x", "tools": tools(129)}), "tools");
+    ask(&server, &json!({"model": "openai/m", "input": items(1_000), "tools": tools(128)}));
+}
+
 /// Runs a part of the JavaScript program against the server.
 fn javascript(server: &TestServer, part: &str) -> Value {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_responses.mjs");
@@ -946,7 +1070,7 @@ fn short_conversation_is_encrypted_without_a_summary() {
 
 #[test]
 fn context_management_compacts_a_conversation_above_its_threshold() {
-    let steps = ["Summary: foxes.", "Onward.", "Still here.", "Short."].map(ScriptStep::text);
+    let steps = ["Summary: foxes.", "Onward.", "Still here.", "Short.", "Shorter."].map(ScriptStep::text);
     let server = TestServer::start(in_order(&steps));
     let with = |threshold: u64, input: Value| {
         let compaction = json!([{"type": "compaction", "compact_threshold": threshold}]);
@@ -962,6 +1086,8 @@ fn context_management_compacts_a_conversation_above_its_threshold() {
     let asked = server.model.requests().len();
     ask(&server, &with(1_000_000, long_history(2).into()));
     assert_eq!(server.model.requests().len(), asked + 1, "below the threshold there is no summary");
+    let short = ask(&server, &with(1, json!("Too short for a summary.")));
+    assert_eq!(types(&short), ["message"], "nothing was compacted: {short}");
     for wrong in
         [json!({}), json!([{"type": "other"}]), json!([{"type": "compaction", "compact_threshold": 0}])]
     {

@@ -5,13 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use haft_model_server::{ResponsePace, Script, ScriptPart, ScriptStep, StepOrder};
-use haft_testkit::eventually;
-use reqwest::Method;
+use haft_store::api_keys::KeyLimits;
+use haft_testkit::{CutProxy, eventually};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 
-use super::fixture::{ServerFiles, TestServer, serve_until_killed};
+use super::fixture::{ServerFiles, ServerOptions, TestServer, limited_key, serve_until_killed};
 use super::open_responses::check_stream;
-use super::responses::{ask, events, long_history, poll, post, text};
+use super::responses::{ask, events, events_of, long_history, poll, post, text};
 use super::tool_server::ToolServer;
 
 /// The environment variables with which a test configures its server process.
@@ -246,4 +247,217 @@ fn response_continues_after_the_server_restarts_during_a_call() {
         !deltas.is_empty() && deltas.iter().all(|(_, data)| data.contains("\"obfuscation\"")),
         "{deltas:?}"
     );
+}
+
+/// Returns a request to a server process. `url` is its address, or the address of a proxy in front of it.
+fn process_request(files: &ServerFiles, url: &str, method: Method, path: &str) -> RequestBuilder {
+    let request = reqwest::Client::new().request(method, format!("{url}{path}"));
+    let request = request.header("content-type", "application/json");
+    request.bearer_auth(&files.key).timeout(Duration::from_mins(1))
+}
+
+/// Sends a request, and returns the status, the header `x-should-retry` and the body of the reply.
+async fn exchanged(request: RequestBuilder) -> (u16, Option<String>, String) {
+    let reply = request.send().await.unwrap();
+    let retry = reply.headers().get("x-should-retry").map(|value| value.to_str().unwrap().to_owned());
+    (reply.status().as_u16(), retry, reply.text().await.unwrap())
+}
+
+#[test]
+fn keyed_foreground_response_of_a_killed_server_is_reported_as_failed() {
+    let executor = tokio::runtime::Runtime::new().unwrap();
+    for stream in [false, true] {
+        let tools = ToolServer::start();
+        tools.hold_calls();
+        let files = ServerFiles::new(script(), &tools.config(), &[]);
+        let process = ServerProcess::start(&files);
+        let mut body = request();
+        (body["background"], body["stream"]) = (json!(false), json!(stream));
+        let create = |url: &str| {
+            let create = process_request(&files, url, Method::POST, "/v1/responses");
+            create.header("idempotency-key", "note").body(body.to_string())
+        };
+        let request = create(&process.url);
+        let first = executor.spawn(async move { request.send().await });
+        eventually("the call has begun", || tools.calls().len() == 1);
+        drop(process);
+        drop(first);
+        let process = ServerProcess::start(&files);
+        let (status, retry, reply) = executor.block_on(exchanged(create(&process.url)));
+        if stream {
+            let events = events_of(&reply);
+            let kinds: Vec<&str> = events.iter().map(|(kind, _)| kind.as_str()).collect();
+            assert_eq!(
+                kinds,
+                ["response.created", "response.in_progress", "error", "response.failed"],
+                "{reply}"
+            );
+        } else {
+            let error: Value = serde_json::from_str(&reply).unwrap();
+            assert_eq!((status, retry.as_deref()), (500, Some("false")), "{error}");
+            assert!(error["error"]["message"].as_str().unwrap().contains("the server stopped"), "{error}");
+        }
+        let list = process_request(&files, &process.url, Method::GET, "/v1/responses");
+        let list: Value = serde_json::from_str(&executor.block_on(exchanged(list)).2).unwrap();
+        assert_eq!(list["data"][0]["status"], "failed", "{list}");
+        assert_eq!(tools.calls().len(), 1, "the call is not repeated");
+    }
+}
+
+#[test]
+fn foreground_response_that_outlasts_the_drain_timeout_is_reported_as_failed() {
+    let tools = ToolServer::start();
+    tools.hold_calls();
+    let drain_timeout = Some(Duration::from_millis(200));
+    let options = ServerOptions { drain_timeout, ..ServerOptions::default() };
+    let mut server = TestServer::configured_with(script(), &tools.config(), options);
+    let mut body = request();
+    (body["background"], body["stream"]) = (json!(false), json!(false));
+    let create = |server: &TestServer| {
+        let request =
+            server.request(Method::POST, "/v1/responses").header("content-type", "application/json");
+        request.header("idempotency-key", "note").body(body.to_string())
+    };
+    let first = server.executor.spawn(exchanged(create(&server)));
+    eventually("the call has begun", || tools.calls().len() == 1);
+    server.stop_and_wait();
+    let (status, retry, text) = server.executor.block_on(first).unwrap();
+    assert_eq!((status, retry.as_deref()), (500, Some("false")), "{text}");
+    assert!(text.contains("the server is stopping"), "{text}");
+    tools.release_calls();
+    server.restart();
+    let (status, retry, text) = server.executor.block_on(exchanged(create(&server)));
+    assert_eq!((status, retry.as_deref()), (500, Some("false")), "{text}");
+    assert_eq!(tools.calls().len(), 1, "the call is not repeated");
+}
+
+/// Returns the configuration of a server whose runs start and resume only when the tool server has answered.
+fn waiting_for_tools(tools: &ToolServer) -> Value {
+    let mut config = tools.config();
+    config["mcpServers"]["docs"]["startup"] = json!("required");
+    config
+}
+
+/// Removes the stored tool lists of all accounts. Runs do not wait for a tool server whose tools are known.
+fn forget_tools(files: &ServerFiles) {
+    std::fs::remove_dir_all(files.directory().join("home/data/tokens")).unwrap();
+}
+
+#[test]
+fn response_cancelled_before_the_server_continues_it_makes_no_further_call() {
+    let executor = tokio::runtime::Runtime::new().unwrap();
+    let tools = ToolServer::start();
+    let files = ServerFiles::new(script(), &waiting_for_tools(&tools), &[]);
+    let process = ServerProcess::start(&files);
+    tools.hold_calls();
+    let mut body = request();
+    body["stream"] = json!(false);
+    let started = [0, 1].map(|_| {
+        let create = process_request(&files, &process.url, Method::POST, "/v1/responses");
+        let (status, _, reply) = executor.block_on(exchanged(create.body(body.to_string())));
+        assert_eq!(status, 200, "{reply}");
+        serde_json::from_str::<Value>(&reply).unwrap()["id"].as_str().unwrap().to_owned()
+    });
+    eventually("both calls have begun", || tools.calls().len() == 2);
+    drop(process);
+    let (connections, asked) = (tools.connections(), files.model.requests().len());
+    forget_tools(&files);
+    tools.hold_starts();
+    tools.release_calls();
+    let process = ServerProcess::start(&files);
+    eventually("the server resumes the first run", || tools.connections() > connections);
+    let get = |path: &str| {
+        let reply = executor.block_on(exchanged(process_request(&files, &process.url, Method::GET, path)));
+        serde_json::from_str::<Value>(&reply.2).unwrap()
+    };
+    let runs = get("/api/v1/runs");
+    let listed = runs["data"].as_array().unwrap();
+    assert_eq!(listed.len(), started.len(), "{runs}");
+    for run in listed {
+        assert_eq!(run["status"], "in_progress", "{runs}");
+    }
+    let proxy = CutProxy::start(&process.url);
+    let cancels = started.each_ref().map(|id| {
+        let path = format!("/v1/responses/{id}/cancel");
+        executor.spawn(exchanged(process_request(&files, &proxy.url(), Method::POST, &path)))
+    });
+    eventually("the server gets both requests", || {
+        proxy.requests().iter().filter(|sent| sent.contains("/cancel")).count() == 2
+    });
+    get("/v1/models");
+    tools.release_starts();
+    for cancel in cancels {
+        let (status, _, reply) = executor.block_on(cancel).unwrap();
+        let response: Value = serde_json::from_str(&reply).unwrap();
+        assert_eq!((status, &response["status"]), (200, &json!("cancelled")), "{response}");
+    }
+    for id in &started {
+        assert_eq!(get(&format!("/v1/responses/{id}"))["status"], "cancelled");
+    }
+    assert_eq!(tools.calls(), [json!({"n": 1}), json!({"n": 1})], "no further call");
+    assert_eq!(files.model.requests().len(), asked, "no further model request");
+}
+
+#[test]
+fn run_cancelled_before_the_server_resumes_it_makes_no_further_call() {
+    let executor = tokio::runtime::Runtime::new().unwrap();
+    let tools = ToolServer::start();
+    let files = ServerFiles::new(script(), &waiting_for_tools(&tools), &[]);
+    let process = ServerProcess::start(&files);
+    tools.hold_calls();
+    let mut body = request();
+    body["stream"] = json!(false);
+    let create = process_request(&files, &process.url, Method::POST, "/v1/responses");
+    executor.block_on(exchanged(create.body(body.to_string())));
+    eventually("the call has begun", || tools.calls().len() == 1);
+    drop(process);
+    let (connections, asked) = (tools.connections(), files.model.requests().len());
+    forget_tools(&files);
+    tools.hold_starts();
+    tools.release_calls();
+    let process = ServerProcess::start(&files);
+    eventually("the server resumes the run", || tools.connections() > connections);
+    let get = |path: &str| {
+        let reply = executor.block_on(exchanged(process_request(&files, &process.url, Method::GET, path)));
+        serde_json::from_str::<Value>(&reply.2).unwrap()
+    };
+    let run = get("/api/v1/runs")["data"][0]["id"].as_str().unwrap().to_owned();
+    let proxy = CutProxy::start(&process.url);
+    let path = format!("/api/v1/runs/{run}/cancel");
+    let cancel = executor.spawn(exchanged(process_request(&files, &proxy.url(), Method::POST, &path)));
+    eventually("the server gets the request", || {
+        proxy.requests().iter().any(|sent| sent.contains("/cancel"))
+    });
+    get("/v1/models");
+    tools.release_starts();
+    let (status, _, reply) = executor.block_on(cancel).unwrap();
+    assert_eq!(
+        (status, serde_json::from_str::<Value>(&reply).unwrap()["status"].clone()),
+        (200, json!("ended"))
+    );
+    assert_eq!(tools.calls(), [json!({"n": 1})], "no further call");
+    assert_eq!(files.model.requests().len(), asked, "no further model request");
+}
+
+#[test]
+fn continued_response_counts_towards_the_concurrent_responses_of_its_key() {
+    let pace = ResponsePace { between_milliseconds: 600_000, ..ResponsePace::default() };
+    let script = Script::of([ScriptStep::text("Hello.")]);
+    let mut server = TestServer::start(script.about("Block", [ScriptStep::text("Late.").at_pace(pace)]));
+    let limited =
+        limited_key(&server.store, KeyLimits { concurrent_responses: Some(1), ..KeyLimits::default() });
+    let send = |server: &TestServer, path: &str, body: &Value| {
+        let request = server.without_key(Method::POST, path).bearer_auth(&limited);
+        server.send(request.header("content-type", "application/json").body(body.to_string()))
+    };
+    let block = json!({"model": "openai/m", "input": "Block", "background": true});
+    let id = send(&server, "/v1/responses", &block).json()["id"].as_str().unwrap().to_owned();
+    server.restart();
+    let ask = |server: &TestServer| {
+        send(server, "/v1/responses", &json!({"model": "openai/m", "input": "Hi"})).status
+    };
+    assert_eq!(ask(&server), 429);
+    let cancelled = send(&server, &format!("/v1/responses/{id}/cancel"), &json!({}));
+    assert_eq!(cancelled.json()["status"], "cancelled");
+    eventually("the slot is free", || ask(&server) == 200);
 }

@@ -123,7 +123,7 @@ fn error(reply: &Reply) -> (u16, Value) {
 }
 
 #[test]
-fn changed_foreign_or_missing_run_makes_no_call_and_uses_up_no_approval() {
+fn answer_with_a_changed_foreign_or_missing_run_is_refused_and_uses_up_no_approval() {
     let tools = ToolServer::start();
     let server = TestServer::configured(script(), &tools.config(), &[]);
     let first = ask(&server, &request(&[user(MARKER)]));

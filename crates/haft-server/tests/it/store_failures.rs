@@ -117,7 +117,21 @@ fn background_response_that_could_not_be_stored_is_stored_after_a_restart() {
 }
 
 #[test]
-fn response_whose_items_cannot_be_added_to_its_conversation_names_no_conversation() {
+fn background_response_that_cannot_be_read_at_a_restart_is_continued_later() {
+    let mut server = answering(ResponsePace { first_byte_milliseconds: 500, ..ResponsePace::default() });
+    let begun = ask(&server, &json!({"model": "helper", "input": "Hi", "background": true}));
+    server.stop_and_wait();
+    let broken = BrokenDirectory::of(&server, "responses");
+    server.restart();
+    eventually("the response cannot be read", || errors(&server, "responses") > 0);
+    broken.repair();
+    let path = format!("/v1/responses/{}", begun["id"].as_str().unwrap());
+    eventually("the response continues", || server.get(&path).json()["status"] == "completed");
+    assert_eq!(text(&server.get(&path).json()), "Hello.");
+}
+
+#[test]
+fn response_names_no_conversation_if_its_items_cannot_be_added_to_it() {
     let server = answering(ResponsePace::default());
     let created = server
         .send(

@@ -144,8 +144,8 @@ const DRIP_TIME: Duration = Duration::from_secs(3);
 /// never close the connection.
 const DRIP_PAUSE: Duration = Duration::from_millis(500);
 
-/// The maximum time until half of the other clients are served. On a busy machine, they needed time before the attack
-/// too, so the test allows twice that time in addition.
+/// The maximum time until half of the other clients are served. The test adds twice the time that such clients needed
+/// before the attack, because a busy machine serves them slowly even without an attack.
 const SERVED_WITHIN: Duration = Duration::from_millis(100);
 
 /// The maximum time until each other client is served, even on a busy machine. It is usually a few milliseconds.

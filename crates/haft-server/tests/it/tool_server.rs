@@ -32,6 +32,8 @@ struct ToolServerState {
     call_time: Mutex<Duration>,
     /// Calls wait while this is false.
     is_open: watch::Sender<bool>,
+    /// New sessions wait while this is false.
+    starts: watch::Sender<bool>,
     /// The text in the result of every call.
     output: Mutex<String>,
     /// The field `isError` in the result of every call.
@@ -49,6 +51,7 @@ impl ToolServer {
             in_progress: Mutex::default(),
             call_time: Mutex::default(),
             is_open: watch::Sender::new(true),
+            starts: watch::Sender::new(true),
             output: Mutex::new("noted".into()),
             is_error: AtomicBool::new(false),
             schema: Mutex::new(json!({"type": "object", "properties": {"n": {"type": "integer"}}})),
@@ -117,6 +120,15 @@ impl ToolServer {
     pub(crate) fn release_calls(&self) {
         self.shared.is_open.send_replace(true);
     }
+
+    /// Makes every new session wait, so that no run that needs this server can start.
+    pub(crate) fn hold_starts(&self) {
+        self.shared.starts.send_replace(false);
+    }
+
+    pub(crate) fn release_starts(&self) {
+        self.shared.starts.send_replace(true);
+    }
 }
 
 async fn answer(State(state): State<Arc<ToolServerState>>, headers: HeaderMap, body: Bytes) -> Response {
@@ -127,10 +139,13 @@ async fn answer(State(state): State<Arc<ToolServerState>>, headers: HeaderMap, b
     state.heads.lock().unwrap().push(head);
     let Some(id) = request.get("id") else { return StatusCode::ACCEPTED.into_response() };
     let reply = match request["method"].as_str() {
-        Some("initialize") => Ok(json!({
-            "protocolVersion": request["params"]["protocolVersion"], "capabilities": {"tools": {}},
-            "serverInfo": {"name": "docs", "version": "1"},
-        })),
+        Some("initialize") => {
+            let _ = state.starts.subscribe().wait_for(|starts| *starts).await;
+            Ok(json!({
+                "protocolVersion": request["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                "serverInfo": {"name": "docs", "version": "1"},
+            }))
+        }
         Some("ping") => Ok(json!({})),
         Some("tools/list") => {
             let schema = state.schema.lock().unwrap().clone();

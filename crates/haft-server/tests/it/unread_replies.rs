@@ -170,6 +170,32 @@ fn run_of_a_client_that_stops_reading_is_cancelled() {
     eventually("the run was cancelled", || active() == "0");
 }
 
+/// The text of a run is 24 MB, and the server keeps at most 8 MB of events that are not stored.
+#[test]
+fn unstored_stream_fails_if_its_slow_client_misses_events() {
+    let long = "Many words. ".repeat(3 * LONG_REPLY / 12);
+    let pace = ResponsePace { delta_characters: Some(10_000), ..ResponsePace::default() };
+    let script = Script::of([ScriptStep::text(&long).at_pace(pace)]);
+    let server = TestServer::configured(script, &json!({"models": {"default": "openai/m"}}), &[]);
+    let admin = scoped_key(&server.store, &[KeyScope::Admin]);
+    let is_finished = || {
+        let reply = server.send(server.without_key(Method::GET, "/metrics").bearer_auth(&admin));
+        reply.text.lines().any(|line| line.starts_with("haft_runs_finished_total{") && !line.ends_with(" 0"))
+    };
+    let mut slow = server.executor.block_on(connect(&server, SMALL_BUFFER));
+    let request = post(&server, &json!({"model": "openai/m", "input": "x", "stream": true, "store": false}));
+    let request = request.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+    server.executor.block_on(send(&mut slow, &request, "HTTP/1.1 200"));
+    eventually("the run ends before its events are read", is_finished);
+    let mut rest = Vec::new();
+    server.executor.block_on(async {
+        timeout(END_TIMEOUT, slow.read_to_end(&mut rest)).await.unwrap().unwrap();
+    });
+    let rest = String::from_utf8_lossy(&rest);
+    let last = &rest[rest.len().saturating_sub(100_000)..];
+    assert!(rest.contains("event: response.failed") && rest.contains("\"code\":\"events_lost\""), "{last}");
+}
+
 #[test]
 fn silent_stream_and_slow_reader_keep_their_connections() {
     let server = server(8, None);
@@ -250,6 +276,29 @@ async fn request_h2(
         stream.send_data(body.to_string().into(), true).unwrap();
     }
     reply
+}
+
+#[test]
+fn http2_request_with_more_than_64_kibibytes_of_headers_is_refused() {
+    let files = tempfile::tempdir().unwrap();
+    let authority = haft_testkit::write_certificate(files.path());
+    let server = server(ONE_CONNECTION, Some(&files));
+    server.executor.block_on(async {
+        let (client, connection) =
+            h2::client::handshake(connect_h2(&server, &authority).await).await.unwrap();
+        tokio::spawn(connection);
+        // The refusal of one request does not end the connection.
+        for (count, expected) in [(30, 200), (100, 431), (30, 200)] {
+            let head = http::Request::builder()
+                .uri("https://localhost/v1/models")
+                .header("authorization", format!("Bearer {}", server.key));
+            let padded =
+                (0..count).fold(head, |head, at| head.header(format!("x-pad-{at}"), "x".repeat(1000)));
+            let mut client = client.clone().ready().await.unwrap();
+            let (reply, _) = client.send_request(padded.body(()).unwrap(), true).unwrap();
+            assert_eq!(reply.await.unwrap().status(), expected, "{count}");
+        }
+    });
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::{SinkExt as _, StreamExt as _};
-use haft_model_server::{Script, ScriptStep};
+use haft_model_server::{ResponsePace, Script, ScriptStep};
 use haft_server::WebSocketTimes;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -125,4 +125,48 @@ fn websocket_with_the_beta_header_of_codex_is_accepted() {
         let events = exchange(&mut socket, &body).await;
         assert_eq!(events.last().unwrap()["response"]["status"], "completed", "{events:?}");
     });
+}
+
+#[test]
+fn websocket_forgets_its_last_response_only_if_a_refused_message_continues_it() {
+    let steps = ["One.", "Two."].map(ScriptStep::text);
+    let server = TestServer::configured(Script::of(steps), &config(), &[]);
+    server.executor.block_on(async {
+        let mut socket = connect(&server.url, &server.key).await;
+        let first = exchange(&mut socket, &json!({"input": "Hi", "store": false})).await;
+        let id = first.last().unwrap()["response"]["id"].clone();
+        let refused = exchange(&mut socket, &json!({"input": 1})).await;
+        assert_eq!(refused[0]["type"], "error", "{refused:?}");
+        let next = json!({"input": "Go on.", "store": false, "previous_response_id": id});
+        let second = exchange(&mut socket, &next).await;
+        let id = second.last().unwrap()["response"]["id"].clone();
+        assert!(id.is_string(), "{second:?}");
+        let mut wrong = json!({"store": false, "previous_response_id": id});
+        wrong["input"] = json!([{"type": "function_call_output", "call_id": "none", "output": "x"}]);
+        assert_eq!(exchange(&mut socket, &wrong).await[0]["type"], "error");
+        let gone = exchange(&mut socket, &json!({"input": "x", "previous_response_id": id})).await;
+        assert_eq!(gone[0]["error"]["code"], "previous_response_not_found", "{gone:?}");
+    });
+}
+
+#[test]
+fn websocket_that_is_too_old_refuses_requests_that_wait() {
+    let times = WebSocketTimes { age_max: Duration::from_millis(300), ..WebSocketTimes::default() };
+    let slow = ResponsePace { first_byte_milliseconds: 1_000, ..ResponsePace::default() };
+    let steps = [ScriptStep::text("One.").at_pace(slow), ScriptStep::text("Two.")];
+    let server = TestServer::configured_with(Script::of(steps), &config(), options(times));
+    server.executor.block_on(async {
+        let mut socket = connect(&server.url, &server.key).await;
+        let message = json!({"type": "response.create", "model": "openai/m", "input": "Hi"}).to_string();
+        socket.send(Message::text(message.clone())).await.unwrap();
+        socket.send(Message::text(message)).await.unwrap();
+        let mut kinds = Vec::new();
+        while let Some(Ok(Message::Text(text))) = socket.next().await {
+            let event: Value = serde_json::from_str(&text).unwrap();
+            kinds.push(event["type"].as_str().unwrap().to_owned());
+        }
+        assert_eq!(kinds.iter().filter(|kind| *kind == "response.completed").count(), 1, "{kinds:?}");
+        assert_eq!(kinds.last().map(String::as_str), Some("error"), "{kinds:?}");
+    });
+    assert_eq!(server.model.requests().len(), 1);
 }
