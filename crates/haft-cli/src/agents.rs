@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use self::args::{AgentsCheckArgs, AgentsCommand, AgentsListArgs, AgentsNewArgs};
 use super::args::FileArgs;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::settings;
 use super::table::{Table, left};
 use super::{hints, terminal, tool_names};
 use haft_config::agents::AgentOverrides;
@@ -26,7 +27,7 @@ pub(super) fn run(command: &AgentsCommand) -> ExitCode {
         AgentsCommand::Check(args) => check(args),
         AgentsCommand::New(args) => new(args),
     };
-    done.unwrap_or_else(|(exit, message)| terminal::failed(exit, &message))
+    done.unwrap_or_else(CliError::report)
 }
 
 /// Returns a loader that finds agents by name in haft's home and in the project.
@@ -153,11 +154,10 @@ fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
     let name = args.name.trim_end_matches(".md");
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
     if !is_name {
-        let hint = "hint: an agent name contains only letters, digits, - and _";
-        return Err((
-            ExitReason::Usage,
-            format!("`{}` is not a valid agent name\n{hint}", printable(&args.name)),
-        ));
+        let hint = "an agent name contains only letters, digits, - and _";
+        return Err(
+            CliError::usage(format!("`{}` is not a valid agent name", printable(&args.name))).with_hint(hint)
+        );
     }
     let directory = if args.home { settings::home()?.root().join("agents") } else { PathBuf::from("agents") };
     let file = directory.join(format!("{name}.md"));
@@ -165,11 +165,9 @@ fn new(args: &AgentsNewArgs) -> Result<ExitCode, CliError> {
         .and_then(|()| std::fs::File::create_new(&file))
         .and_then(|mut file| file.write_all(START.as_bytes()));
     written.map_err(|error| {
-        let hint = "hint: choose another agent name, or run the command in another directory";
-        (
-            ExitReason::Input,
-            format!("haft cannot create the agent file `{}`: {error}\n{hint}", file.display()),
-        )
+        let hint = "choose another agent name, or run the command in another directory";
+        CliError::input(format!("haft cannot create the agent file `{}`: {error}", file.display()))
+            .with_hint(hint)
     })?;
     let next = if args.home { format!("@{name}") } else { format!("@{}", file.display()) };
     terminal::note(&format!(

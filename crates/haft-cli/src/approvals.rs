@@ -20,9 +20,9 @@ use haft_store::grants::FileGrants;
 use serde_json::{Value, json};
 
 use super::args::ApprovalsCommand;
-use super::exit::ExitReason;
+use super::cli_error::CliError;
 use super::sessions::{age, span};
-use super::settings::{self, CliError};
+use super::settings;
 use super::table::{Table, left, right};
 use super::terminal;
 
@@ -44,7 +44,7 @@ pub(super) async fn run(command: &ApprovalsCommand) -> ExitCode {
     };
     match answer {
         Ok(answer) => terminal::answer(&answer),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
@@ -72,7 +72,7 @@ pub(super) fn tool_name(tool: &ToolIdentity) -> String {
     }
 }
 
-/// Returns the owner of the approvals: this principal, otherwise the local user.
+/// Returns the owner of the approvals: `principal`, or the local user if `principal` is `None`.
 fn owner(principal: Option<&Principal>) -> GrantOwner {
     principal.map_or_else(|| GrantOwner::of(&Principal::local()), GrantOwner::of)
 }
@@ -117,23 +117,23 @@ async fn revoke(words: Option<&[String]>, as_json: bool, owner: &GrantOwner) -> 
 
 /// Finds a grant by the beginning of its id.
 fn find<'g>(grants: &'g [Grant], word: &str) -> Result<&'g Grant, CliError> {
-    const HINT: &str = "hint: `haft approvals list` shows the ids";
+    const HINT: &str = "`haft approvals list` shows the ids";
     let written = word.to_ascii_lowercase();
     if written.len() < ID_CHARS_MIN {
         let message =
-            format!("the approval id `{word}` is too short; give at least {ID_CHARS_MIN} characters\n{HINT}");
-        return Err((ExitReason::Input, message));
+            format!("the approval id `{word}` is too short; give at least {ID_CHARS_MIN} characters");
+        return Err(CliError::input(message).with_hint(HINT));
     }
     let fits = |grant: &&Grant| grant.id.to_string().starts_with(&written);
     match grants.iter().filter(fits).collect::<Vec<_>>().as_slice() {
         [grant] => Ok(grant),
         [] => {
-            Err((ExitReason::Input, format!("there is no remembered approval with the id `{word}`\n{HINT}")))
+            Err(CliError::input(format!("there is no remembered approval with the id `{word}`"))
+                .with_hint(HINT))
         }
         several => {
-            let message =
-                format!("{} approval ids begin with `{word}`; give more characters\n{HINT}", several.len());
-            Err((ExitReason::Input, message))
+            let message = format!("{} approval ids begin with `{word}`; give more characters", several.len());
+            Err(CliError::input(message).with_hint(HINT))
         }
     }
 }
@@ -147,14 +147,14 @@ fn resolved(directory: &Path) -> PathBuf {
 
 #[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn unreadable(error: GrantStoreError) -> CliError {
-    let hint = "hint: repair the file, or remove the file to forget all approvals in it";
-    (ExitReason::Internal, format!("haft cannot read the remembered approvals: {error}\n{hint}"))
+    let hint = "repair the file, or remove the file to forget all approvals in it";
+    CliError::internal(format!("haft cannot read the remembered approvals: {error}")).with_hint(hint)
 }
 
 #[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
 fn unwritable(error: GrantStoreError) -> CliError {
-    let hint = "hint: set HAFT_HOME to a directory that you can write to";
-    (ExitReason::Internal, format!("haft could not revoke the approval: {error}\n{hint}"))
+    let hint = "set HAFT_HOME to a directory that you can write to";
+    CliError::internal(format!("haft could not revoke the approval: {error}")).with_hint(hint)
 }
 
 /// Groups the grants by workspace.
@@ -237,6 +237,7 @@ mod tests {
     use haft_core::name::{Namespace, ToolName};
 
     use super::*;
+    use crate::exit::ExitReason;
 
     fn grant(workspace: &str, scope: GrantScope) -> Grant {
         let tool = ToolIdentity {
@@ -279,7 +280,7 @@ mod tests {
         let id = grants[1].id.to_string();
         assert_eq!(find(&grants, &id[..8].to_uppercase()).unwrap(), &grants[1]);
         for bad in ["", "abc", "zzzz", "none"] {
-            assert_eq!(find(&grants, bad).unwrap_err().0, ExitReason::Input, "{bad}");
+            assert_eq!(find(&grants, bad).unwrap_err().exit(), ExitReason::Input, "{bad}");
         }
     }
 }

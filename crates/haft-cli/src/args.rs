@@ -21,7 +21,7 @@ use super::skills::args::SkillsArgs;
 pub(super) use approvals::{ApprovalsArgs, ApprovalsCommand};
 pub(super) use run::{DemoArgs, OutputFormat, RunArgs, ShowArgs};
 #[cfg(feature = "serve")]
-pub(super) use serve::{KeysArgs, KeysCommand, KeysCreateArgs, ServeArgs};
+pub(super) use serve::{KeysArgs, KeysCommand, KeysCreateArgs, KeysRotateArgs, ServeArgs};
 pub(super) use sessions::{ReplayArgs, ResumeArgs, SessionsArgs, SessionsCommand};
 pub(super) use store::{ArchiveArgs, StoreArgs, StoreCommand};
 
@@ -168,7 +168,7 @@ Examples:
 pub(super) struct PolicyArgs {
     /// The access of commands to files and the network. workspace: commands write only to the workspace and /tmp, and
     /// have no network; network: the same, but with network; full: everything except the blocklist [default: workspace]
-    #[arg(long, value_name = "MODE")]
+    #[arg(long, value_name = "MODE", value_parser = super::settings::mode)]
     pub(super) mode: Option<haft_sandbox::SandboxMode>,
 
     #[command(flatten)]
@@ -198,8 +198,8 @@ pub(super) struct PolicyArgs {
     #[arg(long = "env", value_name = "NAME")]
     pub(super) environment: Vec<String>,
 
-    /// Set a resource limit: processes, open-files, file-bytes, cpu-seconds, memory-bytes or shm-bytes
-    #[arg(long, value_name = "NAME=NUMBER", value_parser = super::settings::limit)]
+    /// Set a resource limit: processes, open-files, file-bytes, cpu-time (a duration), memory-bytes or shm-bytes
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::settings::limit)]
     pub(super) limit: Vec<(String, u64)>,
 }
 
@@ -389,6 +389,10 @@ pub(super) struct LockArgs {
     #[arg(long)]
     pub(super) check: bool,
 
+    /// Print all lines of long differences
+    #[arg(long)]
+    pub(super) full: bool,
+
     /// Print the result as JSON
     #[arg(long)]
     pub(super) json: bool,
@@ -411,8 +415,18 @@ pub(super) enum LockCommand {
 
 /// Show the tool definitions that changed since haft.lock was written, and accept them
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  haft lock review\n  haft lock review --yes")]
+#[command(
+    after_help = "Examples:\n  haft lock review\n  haft lock review mcp/docs --full\n  haft lock review --yes"
+)]
 pub(super) struct LockReviewArgs {
+    /// Review only these servers and HTTP APIs, such as `mcp/docs` or `docs` [default: all]
+    #[arg(value_name = "SOURCE")]
+    pub(super) sources: Vec<String>,
+
+    /// Print all lines of long differences
+    #[arg(long)]
+    pub(super) full: bool,
+
     /// Accept all changes without asking, for scripts
     #[arg(short, long)]
     pub(super) yes: bool,

@@ -16,8 +16,7 @@ use haft_core::model_provider::ModelProvider;
 use haft_core::model_reply::{ModelReply, ReplyFold, StopReason};
 use haft_core::run::event::{RunBill, RunEvent};
 use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
-use haft_models::cassette::{MatchRule, Recording, RecordingError, Replayer};
-use haft_runtime::models::ModelsError;
+use haft_models::cassette::{MatchRule, Recording, Replayer};
 use haft_runtime::recordings::RunRecorder;
 use haft_runtime::runs::Variables;
 use haft_runtime::spec::{AgentChanges, RunSpec};
@@ -28,19 +27,20 @@ use serde_json::{Value, json};
 
 use super::answer_writer::AnswerWriter;
 use super::args::AskArgs;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
 use super::run::{
     PendingRecording, RunLaunch, accounting_stores, launch, output_schema, summary, warn, written_request,
 };
-use super::settings::{self, CliError, Configuration};
+use super::settings::{self, Configuration};
 use super::watch::CommandWatchers;
-use super::{cancel, hints, images, piped_input, terminal};
+use super::{cancel, images, piped_input, terminal};
 use crate::variables::variable;
 
 pub(super) async fn run(args: &AskArgs) -> ExitCode {
     let asked = match Box::pin(start(args)).await {
         Ok(asked) => asked,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let exit = tokio::select! {
         // `biased` checks the answer first: an answer that is complete when a signal arrives is still printed.
@@ -108,21 +108,20 @@ async fn start(args: &AskArgs) -> Result<StartedQuestion, CliError> {
 
 /// Builds the spec of the run: an agent without tools that gets one reply and sends no further request.
 async fn spec(args: &AskArgs, configuration: &Configuration) -> Result<RunSpec, CliError> {
-    let internal = |error: &dyn std::fmt::Display| (ExitReason::Internal, error.to_string());
     // Read the question before the recording is created: the file must be new, so an empty recording would block the
     // next attempt.
     let question = question(args).await?;
     let images = args.image.iter().map(|path| images::image(path)).collect::<Result<_, _>>()?;
     let output_schema = args.output_schema.as_deref().map(object_schema).transpose()?;
-    let mut overrides = vec![AgentOverride::new("maxRetries", 1.into())];
+    let mut overrides = vec![AgentOverride::new("maxAttempts", 1.into())];
     overrides
         .extend(args.max_output_tokens.map(|tokens| AgentOverride::new("maxOutputTokens", tokens.into())));
     if output_schema.is_some() {
         overrides.push(AgentOverride::new("finalReport", "none".into()));
     }
     let overrides = AgentOverrides(overrides);
-    let agent = loader::of_text("ask", "", &overrides).map_err(|error| internal(&error))?;
-    let graph = AgentGraph::gather(agent, &AgentLoader::default()).map_err(|error| internal(&error))?;
+    let agent = loader::of_text("ask", "", &overrides).map_err(CliError::internal)?;
+    let graph = AgentGraph::gather(agent, &AgentLoader::default()).map_err(CliError::internal)?;
     let workspace = settings::workspace_of_question(&args.files, configuration)?;
     Ok(RunSpec {
         images,
@@ -153,30 +152,23 @@ fn object_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     match schema.get("type").filter(|kind| *kind != "object") {
         None => Ok(schema),
         Some(kind) => {
-            let hint = "hint: give a file that contains one JSON Schema for an object";
-            let problem = format!(
-                "{}: the `type` of the schema must be \"object\"; got {kind}\n{hint}",
-                file.display()
-            );
-            Err((ExitReason::Input, problem))
+            let hint = "give a file that contains one JSON Schema for an object";
+            let problem =
+                format!("{}: the `type` of the schema must be \"object\"; got {kind}", file.display());
+            Err(CliError::input(problem).with_hint(hint))
         }
     }
 }
 
 fn replayer(file: &Path) -> Result<Replayer, CliError> {
-    let recording = Recording::read(file).map_err(|error| unusable(&error))?;
+    let recording = Recording::read(file)?;
     if recording.cut_off() {
         terminal::warn(&format!(
             "haft skipped the last line of {}, because the line is incomplete",
             file.display()
         ));
     }
-    Replayer::new(&recording, MatchRule::Digest).map_err(|error| unusable(&error))
-}
-
-/// Returns the error for a recording that cannot be written or read.
-pub(super) fn unusable(error: &RecordingError) -> CliError {
-    (ExitReason::Input, hints::with(error, Some(hints::recording(error))))
+    Ok(Replayer::new(&recording, MatchRule::Digest)?)
 }
 
 /// Writes the reply to standard output as it arrives, and forwards model requests to the other watchers. Does not
@@ -309,7 +301,7 @@ impl QuestionFailure {
                 message,
                 hint: finish.reason.row().hint,
             }),
-            // There is a reply, and its stop reason is more specific.
+            // This is no failure: the model replied, and `stop_row` explains an incomplete reply by its stop reason.
             (_, FinishClass::Answered | FinishClass::Limited | FinishClass::Failed) => None,
         }
     }
@@ -323,9 +315,9 @@ impl QuestionOutcome {
         }
         match (&self.failure, stop_row(&self.reply.stop).1, self.structured()) {
             (Some(QuestionFailure { exit, message, hint, .. }), _, _) => {
-                terminal::failed(*exit, &format!("{message}\nhint: {hint}"))
+                CliError::new(*exit, message).with_hint(hint).report()
             }
-            (None, Some(problem), _) => terminal::failed(ExitReason::Failed, problem),
+            (None, Some(problem), _) => problem.report(),
             (None, None, Some(value)) => terminal::answer(&format!("{value:#}")),
             (None, None, None) => ExitReason::Success.into(),
         }
@@ -371,7 +363,8 @@ impl QuestionOutcome {
 }
 
 /// Returns the name of a stop reason and, for an incomplete answer, the message about it.
-fn stop_row(stop: &StopReason) -> (&str, Option<&'static str>) {
+fn stop_row(stop: &StopReason) -> (&str, Option<CliError>) {
+    let failed = |message: &str| CliError::failed(message);
     match stop {
         StopReason::EndOfTurn => ("end_of_turn", None),
         StopReason::ToolCalls => ("tool_calls", None),
@@ -380,31 +373,24 @@ fn stop_row(stop: &StopReason) -> (&str, Option<&'static str>) {
         StopReason::Length => (
             "length",
             Some(
-                "the answer was cut off at the output token limit\nhint: raise the limit with --max-output-tokens",
+                failed("the answer was cut off at the output token limit")
+                    .with_hint("raise the limit with --max-output-tokens"),
             ),
         ),
-        StopReason::Refusal => ("refusal", Some("the model refused to answer")),
+        StopReason::Refusal => ("refusal", Some(failed("the model refused to answer"))),
         StopReason::Filtered => (
             "filtered",
-            Some("a content filter of the provider blocked the answer\nhint: rephrase the question"),
+            Some(
+                failed("a content filter of the provider blocked the answer")
+                    .with_hint("rephrase the question"),
+            ),
         ),
-        StopReason::Paused => {
-            ("paused", Some("the provider paused before the answer was complete\nhint: ask again"))
+        StopReason::Paused => (
+            "paused",
+            Some(failed("the provider paused before the answer was complete").with_hint("ask again")),
+        ),
+        StopReason::CutOff => {
+            ("cut_off", Some(failed("the answer ended before it was complete").with_hint("ask again")))
         }
-        StopReason::CutOff => ("cut_off", Some("the answer ended before it was complete\nhint: ask again")),
     }
-}
-
-pub(super) fn refused(error: &ModelsError) -> CliError {
-    use haft_models::providers::SetupError;
-    let exit = match error {
-        ModelsError::NoModel | ModelsError::Name(_) | ModelsError::NoPrice { .. } => ExitReason::Usage,
-        ModelsError::Setup { error: SetupError::NoKey { .. }, .. } => ExitReason::Unauthorized,
-        ModelsError::Unknown { .. }
-        | ModelsError::Variable { .. }
-        | ModelsError::Setup { .. }
-        | ModelsError::Command { .. } => ExitReason::Input,
-        ModelsError::Client(error) => error.kind.into(),
-    };
-    (exit, hints::with(error, hints::models(error)))
 }

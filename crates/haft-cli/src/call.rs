@@ -20,13 +20,14 @@ use super::approvals;
 use super::approver::TerminalApprover;
 use super::args::{CallArgs, PolicyArgs};
 use super::cancel::CancelSignals;
+use super::cli_error::CliError;
 use super::elicitor::TerminalElicitor;
 use super::exit::ExitReason;
 use super::hints;
 use super::remedy;
 use super::sandbox_refusal::{self, SandboxRefusal};
 use super::servers::{ServerRequirements, begins_with, providers};
-use super::settings::{self, CliError};
+use super::settings;
 use super::status_line::waiting;
 use super::terminal;
 use super::watch::{self, CommandWatchers};
@@ -41,7 +42,7 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let prepared = async { Ok::<_, CliError>((arguments(args)?, orchestrator(args).await?)) };
     let (arguments, CallSetup { orchestrator, watch, context, definitions }) = match prepared.await {
         Ok(prepared) => prepared,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let name = args.tool.clone().unwrap_or_default();
     let call = ToolCall { id: CallId("1".into()), name, arguments };
@@ -53,7 +54,8 @@ pub(super) async fn run(args: &CallArgs) -> ExitCode {
             // Hold back warnings about the server of the called tool: `explain_unknown_tool` may report one as the
             // error.
             let warnings = warmed_up(&orchestrator, &definitions).await;
-            // A server whose list has a problem is ready, so the problem is no reason why the tool is unknown.
+            // A warning about a tool list comes from a server that is ready, so it cannot explain why the called tool
+            // is unknown.
             let of_lists = orchestrator.catalog().warnings();
             let is_reason = |warning: &CatalogWarning| concerns(&call.name, warning) && !of_lists.contains(warning);
             let (own, others): (Vec<_>, Vec<_>) = warnings.into_iter().partition(is_reason);
@@ -204,8 +206,8 @@ pub(super) async fn over_http(config: &ResolvedConfig, home: &Home) -> Vec<Arc<d
 
 pub(super) fn store(home: &Home, limits: &StoreLimits) -> Result<FileStore, CliError> {
     FileStore::open(&home.data().join("outputs"), limits.clone()).map_err(|error| {
-        let hint = "hint: set HAFT_HOME to a directory that you can write to";
-        (ExitReason::Internal, format!("haft cannot open the store of tool outputs: {error}\n{hint}"))
+        let hint = "set HAFT_HOME to a directory that you can write to";
+        CliError::internal(format!("haft cannot open the store of tool outputs: {error}")).with_hint(hint)
     })
 }
 
@@ -219,11 +221,9 @@ fn arguments(args: &CallArgs) -> Result<RawArguments, CliError> {
 
 fn read_arguments(input: impl Read) -> Result<RawArguments, CliError> {
     let unreadable = |error: &dyn std::fmt::Display| {
-        let hint = "hint: send one JSON object as UTF-8 text";
-        (
-            ExitReason::Input,
-            format!("haft cannot read the tool arguments from standard input: {error}\n{hint}"),
-        )
+        let hint = "send one JSON object as UTF-8 text";
+        CliError::input(format!("haft cannot read the tool arguments from standard input: {error}"))
+            .with_hint(hint)
     };
     let mut bytes = Vec::new();
     // Read one byte more than allowed, so that the parser can report that the arguments are too large.
@@ -248,21 +248,20 @@ fn print_text(result: &ToolResult, policy: &PolicyArgs) -> ExitCode {
             }
             if printed == ExitCode::SUCCESS { ExitReason::Failed.into() } else { printed }
         }
-        Err(error) => terminal::failed(error.kind.into(), &message_with_hint(error, result, policy)),
+        Err(error) => for_users(error, result, policy).report(),
     }
 }
 
-/// Converts an error message for models to one for users: removes the label `Error:`, which `terminal::failed` prints
-/// itself, and adds a hint.
-fn message_with_hint(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> String {
+/// Converts an error for models to one for users: removes the label `Error:`, which haft prints for each error, and adds
+/// a hint.
+fn for_users(error: &ToolError, result: &ToolResult, policy: &PolicyArgs) -> CliError {
     let lines: Vec<&str> = error.message.lines().map(|line| strip_error_label(line, error.kind)).collect();
-    let message = lines.join("\n");
-    hints::with(&message, hint(error, result, policy))
+    CliError::new(error.kind.into(), lines.join("\n")).with_optional_hint(hint(error, result, policy))
 }
 
 /// Removes the label with which some error messages for models begin. Lines of other errors are not changed, because
 /// they may be output of a command.
-fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
+pub(crate) fn strip_error_label(line: &str, kind: ToolErrorKind) -> &str {
     match kind {
         ToolErrorKind::InvalidArguments => line.strip_prefix("Error: ").unwrap_or(line),
         ToolErrorKind::Denied => line.strip_prefix("Error ").unwrap_or(line),

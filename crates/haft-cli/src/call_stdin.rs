@@ -7,10 +7,11 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use haft_core::arguments::RawArguments;
+use haft_core::arguments::{ARGUMENTS_BYTES_MAX, RawArguments};
 use haft_core::result::{ToolErrorKind, ToolResult};
 use haft_core::tool::{CallId, ToolCall};
 use haft_engine::{CallOptions, EffectOrder, Orchestrator, RunContext};
+use haft_runtime::lines::{InputLine, InputLineReader};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncWriteExt, BufReader};
@@ -19,14 +20,16 @@ use super::args::CallArgs;
 use super::call::{CallSetup, begin, end, orchestrator, shut_down_after_signal};
 use super::cancel::CancelSignals;
 use super::exit::ExitReason;
-use super::lines::{InputLine, InputLineReader, LINE_BYTES_MAX};
 use super::terminal;
 use super::watch::CommandWatchers;
+
+/// The maximum length of a line, in bytes: the largest arguments plus space for the fields around them.
+const LINE_BYTES_MAX: usize = ARGUMENTS_BYTES_MAX + (64 << 10);
 
 pub(super) async fn run(args: &CallArgs) -> ExitCode {
     let CallSetup { orchestrator, watch, context, definitions } = match orchestrator(args).await {
         Ok(both) => both,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let mut signals = CancelSignals::listen();
     let served = tokio::select! {

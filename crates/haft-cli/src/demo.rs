@@ -10,9 +10,9 @@ use haft_runtime::model_server::{ModelServer, Script, ScriptPart, ScriptStep, Sc
 use serde_json::json;
 
 use super::args::{Cli, CliCommand, DemoArgs, OutputFormat, RunArgs};
-use super::exit::ExitReason;
+use super::cli_error::CliError;
 use super::run::{self as running, RunSetup, StdinPolicy};
-use super::settings::{CliError, Configuration};
+use super::settings::Configuration;
 use super::terminal;
 use haft_config::skills::Skills;
 
@@ -23,11 +23,10 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     let (workspace, server) = match stage() {
         Ok(stage) => stage,
         Err(error) => {
-            let hint = "hint: the demo needs a temporary directory and a free loopback port";
-            return terminal::failed(
-                ExitReason::Unavailable,
-                &format!("haft cannot set up the demo: {error}\n{hint}"),
-            );
+            let hint = "the demo needs a temporary directory and a free loopback port";
+            return CliError::unavailable(format!("haft cannot set up the demo: {error}"))
+                .with_hint(hint)
+                .report();
         }
     };
     terminal::note(&format!("{INTRODUCTION}\n\nRequest: {REQUEST}\n"));
@@ -39,7 +38,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
     };
     let started = async {
         let typed = typed(args, workspace.path())?;
-        let given = RunSetup {
+        let setup = RunSetup {
             // Use no configuration files: they could name another server, or deny a tool.
             configuration: priced(Configuration::defaults()?),
             skills: Skills::default(),
@@ -48,7 +47,7 @@ pub(super) async fn run(args: &DemoArgs) -> ExitCode {
             keeps_session: false,
             piped: None,
         };
-        Box::pin(running::begin(&typed, given, StdinPolicy::Ignored)).await
+        Box::pin(running::begin(&typed, setup, StdinPolicy::Ignored)).await
     };
     let code = running::carry_out(OutputFormat::Text, Box::pin(started)).await;
     if code == ExitCode::SUCCESS {
@@ -113,8 +112,8 @@ fn typed(args: &DemoArgs, workspace: &std::path::Path) -> Result<RunArgs, CliErr
     words.extend([agent.as_str(), REQUEST]);
     match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(CliCommand::Run(args)) => Ok(args),
-        Ok(_) => Err((ExitReason::Internal, "the arguments of the demo do not start a run".into())),
-        Err(error) => Err((ExitReason::Internal, error.to_string())),
+        Ok(_) => Err(CliError::internal("the arguments of the demo do not start a run")),
+        Err(error) => Err(CliError::internal(error)),
     }
 }
 

@@ -6,8 +6,8 @@ use haft_runtime::model_server::{Script, serve};
 use tokio::net::TcpListener;
 
 use super::args::ModelServerArgs;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::settings::CliError;
 use super::{cancel, terminal};
 
 /// The largest script that is read, in bytes.
@@ -17,7 +17,7 @@ const SCRIPT_BYTES_MAX: u64 = 16 * 1024 * 1024;
 pub(super) async fn model_server(args: &ModelServerArgs) -> ExitCode {
     let (script, listener) = match prepare(args).await {
         Ok(prepared) => prepared,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let address = match listener.local_addr() {
         Ok(address) => address,
@@ -48,12 +48,8 @@ pub(super) fn events() -> ExitCode {
 async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), CliError> {
     let file = args.script.display();
     let wrong = |reason: &dyn std::fmt::Display| {
-        (
-            ExitReason::Input,
-            format!(
-                "haft cannot use the model script `{file}`: {reason}\nhint: docs/models.md shows an example script"
-            ),
-        )
+        CliError::input(format!("haft cannot use the model script `{file}`: {reason}"))
+            .with_hint("docs/models.md shows an example script")
     };
     let size = std::fs::metadata(&args.script).map_err(|error| wrong(&error))?.len();
     if size > SCRIPT_BYTES_MAX {
@@ -62,11 +58,9 @@ async fn prepare(args: &ModelServerArgs) -> Result<(Script, TcpListener), CliErr
     let text = std::fs::read_to_string(&args.script).map_err(|error| wrong(&error))?;
     let script = Script::parse(&text).map_err(|error| wrong(&error))?;
     let listener = TcpListener::bind(("127.0.0.1", args.port)).await.map_err(|error| {
-        let hint = "hint: choose another port with --port, or omit --port to use any free port";
-        (
-            ExitReason::Unavailable,
-            format!("the model server cannot listen on port {}: {error}\n{hint}", args.port),
-        )
+        let hint = "choose another port with --port, or omit --port to use any free port";
+        CliError::unavailable(format!("the model server cannot listen on port {}: {error}", args.port))
+            .with_hint(hint)
     })?;
     Ok((script, listener))
 }

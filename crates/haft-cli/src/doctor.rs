@@ -16,14 +16,15 @@ use serde_json::{Value, json};
 
 use super::args::DoctorArgs;
 use super::cancel;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::settings::CliError;
 use super::table::hanging;
 use super::{hints, settings, terminal};
 use crate::variables::variable;
 use haft_config::ResolvedConfig;
 
-/// A limit of the protection by mounts: if another program replaces a protected file, the mount on the file is lost.
+/// A limit of the protection by mounts. If another program replaces a protected file, the new file has no mount until
+/// haft protects it again.
 const REPLACED_FILE: &str = "if another program replaces a protected file of the workspace, such as .git/config, a running \
     command can write to the new file for about a millisecond, until haft protects it again; haft ends a command that may \
     have changed the file, and the error names the file";
@@ -42,7 +43,7 @@ pub(super) async fn run(args: &DoctorArgs) -> ExitCode {
     let both = both.await;
     let confinement = match &both {
         Ok((policy, _)) => probe(policy).await.map_err(|error| hints::with(&error, hints::sandbox(&error))),
-        Err((_, message)) => Err(message.clone()),
+        Err(error) => Err(error.to_string()),
     };
     let servers = match (&both, &confinement) {
         (Ok((policy, config)), Ok(_)) => tokio::select! {

@@ -227,7 +227,7 @@ pub(super) fn warning(text: &str) -> Option<String> {
 /// Returns a hint for the end of a run. It replaces the hint of the library, which names no command.
 pub(super) fn finish(reason: &FinishReason) -> Option<&'static str> {
     match reason {
-        FinishReason::Unrecorded => {
+        FinishReason::JournalFailed => {
             Some("free disk space for haft's home directory, then continue the run with `haft resume`")
         }
         FinishReason::Completed

@@ -9,22 +9,23 @@ use haft_store::api_keys::{ApiKeyRecord, ApiKeySecret, ApiKeyStore, KeyLimits, K
 use haft_store::audit_log::{AuditEvent, AuditLine, AuditLogFile};
 use serde_json::{Value, json};
 
-use super::args::{KeysCommand, KeysCreateArgs};
-use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::args::{KeysCommand, KeysCreateArgs, KeysRotateArgs};
+use super::cli_error::CliError;
+use super::settings;
 use super::table::{Table, left};
 use super::terminal;
 
 pub(super) fn run(command: &KeysCommand) -> ExitCode {
     let done = match command {
         KeysCommand::Create(args) => create(args),
+        KeysCommand::Rotate(args) => rotate(args),
         KeysCommand::List { json: true } => list().map(|keys| format!("{keys:#}")),
         KeysCommand::List { json: false } => table(),
         KeysCommand::Revoke { ids } => revoke(ids),
     };
     match done {
         Ok(text) => terminal::answer(&text),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
@@ -34,13 +35,12 @@ pub(super) fn store() -> Result<ApiKeyStore, CliError> {
 
 fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
     let now = now_ms();
-    let lifetime = |expires: Duration| u64::try_from(expires.as_millis()).unwrap_or(u64::MAX);
     let new = NewApiKey {
         name: args.name.clone(),
         tenant: args.tenant.clone(),
         subject: args.subject.clone().unwrap_or_else(|| args.name.clone()),
         scopes: if args.scopes.is_empty() { vec![KeyScope::Api] } else { args.scopes.clone() },
-        expires_ms: args.expires.map(|expires| now.saturating_add(lifetime(expires))),
+        expires_ms: args.expires.map(|expires| later(now, expires)),
         limits: KeyLimits {
             requests_per_minute: args.requests_per_minute,
             tokens_per_minute: args.tokens_per_minute,
@@ -50,12 +50,42 @@ fn create(args: &KeysCreateArgs) -> Result<String, CliError> {
     };
     let (record, secret) = create_key(new, now)?;
     if args.json {
-        let mut shown = as_json(&record);
-        shown["key"] = secret.expose().into();
-        return Ok(format!("{shown:#}"));
+        return Ok(secret_json(&record, &secret));
     }
     terminal::note(&format!("created the API key {}; haft shows the key only this once", record.id));
     Ok(secret.expose().to_owned())
+}
+
+/// Gives a key a new secret. The old secret stays valid for the overlap.
+fn rotate(args: &KeysRotateArgs) -> Result<String, CliError> {
+    let rotated = store()?.rotate(&args.id, later(now_ms(), args.overlap));
+    let (record, secret) = rotated.map_err(|error| unusable(&error))?.ok_or_else(|| no_key(&args.id))?;
+    audit(AuditEvent::KeyRotated, &record)?;
+    if args.json {
+        return Ok(secret_json(&record, &secret));
+    }
+    terminal::note(&format!(
+        "rotated the API key {}; haft shows the new key only this once, and the old key stays valid for {} s",
+        record.id,
+        args.overlap.as_secs()
+    ));
+    Ok(secret.expose().to_owned())
+}
+
+fn secret_json(record: &ApiKeyRecord, secret: &ApiKeySecret) -> String {
+    let mut shown = as_json(record);
+    shown["key"] = secret.expose().into();
+    format!("{shown:#}")
+}
+
+/// Returns a time after `now_ms`, in milliseconds since 1970.
+fn later(now_ms: u64, time: Duration) -> u64 {
+    now_ms.saturating_add(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn no_key(id: &str) -> CliError {
+    let message = format!("there is no API key with the id `{}`", printable(id));
+    CliError::input(message).with_hint("`haft keys list` shows the ids of all keys")
 }
 
 /// Creates a key and records that in the audit log.
@@ -78,7 +108,7 @@ fn audit(event: AuditEvent, key: &ApiKeyRecord) -> Result<(), CliError> {
     written.map_err(|error| {
         let message =
             format!("haft changed the API key {}, but cannot write to the audit log: {error}", key.id);
-        (ExitReason::Internal, message)
+        CliError::internal(message)
     })
 }
 
@@ -91,7 +121,7 @@ fn as_json(key: &ApiKeyRecord) -> Value {
     json!({
         "id": key.id, "name": key.name, "prefix": key.prefix, "tenant": key.tenant, "subject": key.subject,
         "scopes": key.scopes, "created_ms": key.created_ms, "expires_ms": key.expires_ms,
-        "limits": key.limits,
+        "previous_key_expires_ms": key.previous_expires_ms(), "limits": key.limits,
     })
 }
 
@@ -120,17 +150,13 @@ fn revoke(ids: &[String]) -> Result<String, CliError> {
     }
     let missing: Vec<&String> = ids.iter().filter(|id| revoked.iter().all(|key| key.id != **id)).collect();
     if let Some(id) = missing.first() {
-        let message = format!(
-            "there is no API key with the id `{}`\nhint: `haft keys list` shows the ids of all keys",
-            printable(id)
-        );
-        return Err((ExitReason::Input, message));
+        return Err(no_key(id));
     }
     Ok(format!("revoked {}", terminal::counted(revoked.len(), "key")))
 }
 
 pub(super) fn unusable(error: &io::Error) -> CliError {
-    (ExitReason::Internal, format!("haft cannot read or write the API keys: {error}"))
+    CliError::internal(format!("haft cannot read or write the API keys: {error}"))
 }
 
 pub(super) fn now_ms() -> u64 {

@@ -10,6 +10,7 @@ mod ask;
 mod call;
 mod call_stdin;
 mod cancel;
+mod cli_error;
 mod config;
 mod demo;
 mod dev;
@@ -20,12 +21,10 @@ mod hints;
 mod images;
 #[cfg(feature = "serve")]
 mod keys;
-mod lines;
 mod lock;
 mod log;
 mod markdown;
 mod mcp;
-#[cfg(feature = "serve")]
 mod memory_secrecy;
 mod models;
 #[cfg(feature = "serve")]
@@ -77,6 +76,11 @@ pub fn run(words: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return terminal::usage(&error),
     };
+    if let Err(error) = memory_secrecy::protect() {
+        terminal::warn(&format!(
+            "haft could not protect its memory from other processes of this user: {error}"
+        ));
+    }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use mimalloc::MiMalloc;
 
-/// A response makes more than 600 allocations. With this allocator, it needs a sixth fewer instructions.
+/// `haft serve` makes more than 600 allocations for each response. With this allocator, a response needs a sixth fewer
+/// instructions than with the allocator of the system.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

@@ -41,13 +41,13 @@ pub(super) struct MarkdownRenderer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MarkdownPosition {
     LineStart,
-    /// Inside a line whose text has this style.
+    /// The renderer is inside a line. The field is the style of the line's text.
     Inside(&'static str),
-    /// At the start of a line of a code block; the text is the fence that opened the block.
+    /// The renderer is at the start of a line in a code block. The field is the fence that opened the block.
     Code(String),
-    /// Inside a line of a code block.
+    /// The renderer is inside a line of a code block. The field is the fence that opened the block.
     CodeLine(String),
-    /// After some lines of a table, which is shown when it is complete.
+    /// The renderer has read some lines of a table. It shows the table when the table is complete.
     Table(MarkdownTable),
 }
 

@@ -4,6 +4,7 @@ mod add;
 pub(super) mod args;
 mod callback;
 pub(super) mod import;
+mod import_preview;
 mod import_sockets;
 mod install;
 mod list;
@@ -29,8 +30,8 @@ use serde_json::Value;
 
 use self::args::{ConfigScopeArg, McpCommand};
 use super::cancel;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::settings::CliError;
 use super::terminal;
 use haft_config::namespace_conflict::namespace_conflict;
 use haft_config::resolved::McpServerSettings;
@@ -65,7 +66,7 @@ pub(super) async fn run(command: &McpCommand) -> ExitCode {
                 };
                 (answer, args.options.json)
             }
-            Err(message) => return terminal::failed(ExitReason::Usage, &message),
+            Err(error) => return error.report(),
         },
         McpCommand::Remove(args) => (add::remove(args).await, args.json),
         McpCommand::Install(args) => (install::install(args), args.json),
@@ -102,7 +103,7 @@ pub(super) async fn run(command: &McpCommand) -> ExitCode {
             let code = terminal::answer(&if as_json { format!("{json:#}") } else { text });
             if code == ExitCode::SUCCESS { exit.into() } else { code }
         }
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
@@ -118,9 +119,7 @@ fn file_of(scope: ConfigScopeArg, home: &Home) -> Result<PathBuf, CliError> {
         ConfigScopeArg::User => Ok(home.config().canonicalize().unwrap_or_else(|_| home.config())),
         ConfigScopeArg::Project => {
             let here = std::env::current_dir().and_then(|directory| trust::project_file(&directory));
-            here.map_err(|error| {
-                (ExitReason::Usage, format!("haft cannot read the current directory: {error}"))
-            })
+            here.map_err(|error| CliError::usage(format!("haft cannot read the current directory: {error}")))
         }
     }
 }
@@ -130,10 +129,8 @@ fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServe
     config.mcp_servers.get(name).ok_or_else(|| {
         let known: Vec<&str> = config.mcp_servers.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        (
-            ExitReason::Input,
-            format!("there is no MCP server `{name}`; configured servers: {known}\nhint: `haft mcp list` shows the state of each server"),
-        )
+        CliError::input(format!("there is no MCP server `{name}`; configured servers: {known}"))
+            .with_hint("`haft mcp list` shows the state of each server")
     })
 }
 
@@ -141,7 +138,7 @@ fn configured<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServe
 fn unambiguous<'a>(config: &'a ResolvedConfig, name: &str) -> Result<&'a McpServerSettings, CliError> {
     match namespace_conflict(&config.mcp_servers, name) {
         None => configured(config, name),
-        Some(reason) => Err((ExitReason::Input, format!("haft cannot use MCP server `{name}`: {reason}"))),
+        Some(reason) => Err(CliError::input(format!("haft cannot use MCP server `{name}`: {reason}"))),
     }
 }
 

@@ -1,11 +1,11 @@
-//! Keeps the memory of `haft serve` away from core files and from other processes of the same user.
+//! Keeps the memory of haft away from core files and from other processes of the same user.
 
 use std::io;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 /// Turns core files off, and makes the process undumpable: other processes of the same user can then neither trace it
-/// nor read its memory and its environment, which contain API keys. Programs that the server starts are dumpable again,
+/// nor read its memory and its environment, which contain API keys. Programs that haft starts are dumpable again,
 /// because executing a program resets this.
 pub(super) fn protect() -> io::Result<()> {
     setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) })?;

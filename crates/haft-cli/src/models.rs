@@ -7,8 +7,8 @@ use haft_models::http::ListedModel;
 use serde_json::{Value, json};
 
 use super::args::ModelsArgs;
-use super::ask::refused;
-use super::settings::{self, CliError};
+use super::cli_error::CliError;
+use super::settings;
 use super::table::{Table, left, right};
 use super::{cancel, terminal};
 use crate::variables::variable;
@@ -18,7 +18,7 @@ use haft_runtime::models::{self, ModelsError, ProbeScope, ServerProbeOutcome};
 pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
     let config = match settings::configuration(&args.files) {
         Ok(config) => config.resolved,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let Some(provider) = &args.provider else {
         return tokio::select! {
@@ -35,16 +35,16 @@ pub(super) async fn run(args: &ModelsArgs) -> ExitCode {
     match listed {
         Ok(models) if args.json => terminal::answer(&as_json(&models)),
         Ok(models) => terminal::answer(&table(provider, &models)),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
 async fn listed(config: &ResolvedConfig, provider: &str) -> Result<Vec<ListedModel>, CliError> {
     models::listed(config, provider, &variable).await.map_err(|error| match error {
         ModelsError::Client(error) => {
-            (error.kind.into(), format!("{}\nhint: {}", error.message, error.kind.row().hint))
+            CliError::new(error.kind.into(), error.message).with_hint(error.kind.row().hint)
         }
-        error => refused(&error),
+        error => CliError::from(&error),
     })
 }
 

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
+use haft_core::duration_text;
 use haft_core::media;
 use haft_core::output_store::{Handle, StoreError, WHOLE_OUTPUT};
 use haft_fs::private_file;
@@ -12,14 +13,15 @@ use haft_store::outputs::{FileStore, StoreLimits};
 use haft_tools::output::{EXTRACT_WORKER, ExtractError, OutputQuery, about_binary, ask};
 
 use super::args::{FileArgs, OutputArgs};
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::settings;
 use super::{hints, terminal};
 
 pub(super) async fn run(args: &OutputArgs) -> ExitCode {
     let content = match content(&args.handle) {
         Ok(content) => content,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     match &args.file {
         Some(file) => write(file, &content),
@@ -37,12 +39,12 @@ pub(super) async fn run(args: &OutputArgs) -> ExitCode {
 fn content(handle: &str) -> Result<Vec<u8>, CliError> {
     let home = settings::home()?;
     let store = FileStore::open(&home.data().join("outputs"), StoreLimits::untouched()).map_err(|error| {
-        (ExitReason::Internal, format!("haft cannot open the store of tool outputs: {error}"))
+        CliError::internal(format!("haft cannot open the store of tool outputs: {error}"))
     })?;
     let found = Handle::parse(handle)
         .ok_or(StoreError::NotFound)
         .and_then(|handle| store.read_any(&handle, WHOLE_OUTPUT));
-    found.map_err(|error| (ExitReason::Input, format!("{error}\nhint: a handle has the form session-…/…")))
+    found.map_err(|error| CliError::input(error).with_hint("a handle has the form session-…/…"))
 }
 
 async fn answer(question: &str, content: &[u8]) -> ExitCode {
@@ -50,20 +52,19 @@ async fn answer(question: &str, content: &[u8]) -> ExitCode {
         Ok(Some(asked)) if media::is_binary(content) => asked.answer(content).map(Some),
         Ok(Some(_)) => match confined(question, content).await {
             Ok(answer) => answer.map(Some),
-            Err((exit, message)) => return terminal::failed(exit, &message),
+            Err(error) => return error.report(),
         },
         Ok(None) => Ok(None),
         Err(error) => Err(error),
     };
     match answered {
         Ok(Some(answer)) => terminal::answer(&answer),
-        Ok(None) => terminal::failed(
-            ExitReason::Input,
-            &format!("unknown query `{question}`\nhint: `haft output --help` lists the queries"),
-        ),
+        Ok(None) => CliError::input(format!("unknown query `{question}`"))
+            .with_hint("`haft output --help` lists the queries")
+            .report(),
         Err(error) => {
             let hint = media::is_binary(content).then_some(hints::BINARY_OUTPUT);
-            terminal::failed(ExitReason::Input, &hints::with(&error, hint))
+            CliError::input(error).with_optional_hint(hint).report()
         }
     }
 }
@@ -75,10 +76,9 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     let limit = configuration.resolved.tool_timeout;
     // The worker receives the content, so it needs no workspace of the user.
     let unusable = |error: &dyn std::fmt::Display| {
-        (
-            ExitReason::Internal,
-            format!("haft cannot start the process that answers queries about stored outputs: {error}"),
-        )
+        CliError::internal(format!(
+            "haft cannot start the process that answers queries about stored outputs: {error}"
+        ))
     };
     let empty = tempfile::tempdir().map_err(|error| unusable(&error))?;
     let home = settings::home()?;
@@ -88,8 +88,8 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
     let answered = tokio::time::timeout(limit, ask(&workers, question, content)).await;
     let too_long = || {
         ExtractError(format!(
-            "haft stopped the query, because it took more than {} ms (`toolTimeout`)",
-            limit.as_millis()
+            "haft stopped the query, because it took more than {} (`toolTimeout`)",
+            duration_text::in_words(limit)
         ))
     };
     let answered = answered.unwrap_or_else(|_| Err(too_long()));
@@ -102,22 +102,18 @@ async fn confined(question: &str, content: &[u8]) -> Result<Result<String, Extra
 fn write(file: &Path, content: &[u8]) -> ExitCode {
     let shown = file.display();
     if std::fs::symlink_metadata(file).is_ok_and(|meta| !meta.is_file()) {
-        let hint = "hint: name a new file, or use --raw and redirect standard output";
-        return terminal::failed(
-            ExitReason::Input,
-            &format!("`{shown}` exists and is not a regular file\n{hint}"),
-        );
+        let hint = "name a new file, or use --raw and redirect standard output";
+        return CliError::input(format!("`{shown}` exists and is not a regular file"))
+            .with_hint(hint)
+            .report();
     }
     match private_file::replace(file, content) {
         Ok(()) => {
             terminal::note(&format!("{} bytes written to {shown}", content.len()));
             ExitReason::Success.into()
         }
-        Err(error) => terminal::failed(
-            ExitReason::Input,
-            &format!(
-                "haft cannot write `{shown}`: {error}\nhint: name a file in a directory that you can write to"
-            ),
-        ),
+        Err(error) => CliError::input(format!("haft cannot write `{shown}`: {error}"))
+            .with_hint("name a file in a directory that you can write to")
+            .report(),
     }
 }

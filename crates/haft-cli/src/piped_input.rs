@@ -8,8 +8,7 @@ use haft_core::output_store::{OutputStore, StoreEntry, StoreError, preview};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 
-use super::exit::ExitReason;
-use super::settings::CliError;
+use super::cli_error::CliError;
 use super::status_line::waiting;
 use super::terminal;
 
@@ -50,19 +49,17 @@ pub(super) async fn read(wait: Duration) -> Result<Option<String>, CliError> {
         PipeContent::Bytes(bytes) => bytes,
     };
     if bytes.len() as u64 > PIPED_BYTES_MAX {
-        let message = format!(
-            "standard input has more than {PIPED_BYTES_MAX} bytes\nhint: write it to a file in the workspace and name \
-             the file in the request"
-        );
-        return Err((ExitReason::Input, message));
+        let message = format!("standard input has more than {PIPED_BYTES_MAX} bytes");
+        let hint = "write it to a file in the workspace and name the file in the request";
+        return Err(CliError::input(message).with_hint(hint));
     }
     let text = String::from_utf8(bytes).map_err(|error| unusable(&error))?;
     Ok(Some(text).filter(|text| !text.trim().is_empty()))
 }
 
 fn unusable(problem: &dyn std::fmt::Display) -> CliError {
-    let hint = "hint: pipe UTF-8 text, or name a file in the workspace in the request";
-    (ExitReason::Input, format!("haft cannot use standard input: {problem}\n{hint}"))
+    let hint = "pipe UTF-8 text, or name a file in the workspace in the request";
+    CliError::input(format!("haft cannot use standard input: {problem}")).with_hint(hint)
 }
 
 enum PipeContent {
@@ -99,7 +96,8 @@ fn has_data(stdin: &io::Stdin, wait: Duration) -> io::Result<bool> {
     }
 }
 
-/// Adds the input below the request, between marks. A long input is stored, if there is a store.
+/// Adds the input below the request, between `<stdin>` tags. Of a long input, adds only the beginning, and stores the whole
+/// input if there is a store.
 pub(super) fn beside(request: &str, input: &str, store: Option<&dyn OutputStore>) -> String {
     if input.len() <= INLINE_BYTES_MAX {
         return inline(request, input);
@@ -118,7 +116,7 @@ pub(super) fn inline(request: &str, input: &str) -> String {
     format!("{request}\n\n{ABOUT}, {} bytes:\n{}", input.len(), framed(input))
 }
 
-const ABOUT: &str = "Standard input of this command";
+const ABOUT: &str = "Text that the user piped in with this request";
 
 fn put(store: &dyn OutputStore, input: &str) -> Result<StoreEntry, StoreError> {
     let mut spool = store.begin()?;
@@ -160,9 +158,15 @@ mod tests {
     #[test]
     fn long_piped_input_without_an_output_store_is_cut_to_its_beginning() {
         let text = beside("Review", &"x".repeat(INLINE_BYTES_MAX + 1), None);
-        assert!(text.starts_with("Review\n\nStandard input of this command, 65537 bytes. Only"), "{text}");
+        assert!(
+            text.starts_with("Review\n\nText that the user piped in with this request, 65537 bytes. Only"),
+            "{text}"
+        );
         assert!(text.len() < HEAD_CHARS_MAX + 1000);
         let short = beside("Review", "diff\n", None);
-        assert_eq!(short, "Review\n\nStandard input of this command, 5 bytes:\n<stdin>\ndiff\n</stdin>");
+        assert_eq!(
+            short,
+            "Review\n\nText that the user piped in with this request, 5 bytes:\n<stdin>\ndiff\n</stdin>"
+        );
     }
 }

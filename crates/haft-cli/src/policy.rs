@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::approvals::{self, short_id, tool_name};
 use super::args::ExplainArgs;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
 use super::settings::{self, Configuration};
 use super::{terminal, tool_names};
@@ -20,13 +21,10 @@ use super::{terminal, tool_names};
 pub(super) async fn explain(args: &ExplainArgs) -> ExitCode {
     let config = match settings::configuration(&args.policy.files) {
         Ok(config) => config,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     if let Some(problem) = tool_names::unknown_tool(&config.resolved, &args.tool) {
-        return terminal::failed(
-            ExitReason::Input,
-            &format!("{problem}\nhint: `haft tools` lists the tools"),
-        );
+        return CliError::input(problem).with_hint("`haft tools` lists the tools").report();
     }
     let arguments = RawArguments::from_text(args.arguments.clone().unwrap_or_else(|| "{}".into()));
     let parsed = match arguments.parse(&ArgumentLimits::default()) {

@@ -109,8 +109,8 @@ fn denied_to_client(error: &ToolError, tool: &str) -> Option<String> {
     let by_operator = || format!("the operator of haft can allow the call: {}", allowing(tool));
     match Denial::of(error) {
         Denial::NeedsApproval => Some(format!(
-            "use a client that can show forms (elicitation), so that you can approve the call yourself, or ask the \
-             operator; {}",
+            "use a client that can show forms (elicitation), so that you can approve the call yourself (at `haft \
+             serve` with a key that has the scope `approvals`), or ask the operator; {}",
             by_operator()
         )),
         Denial::ByRule => Some(by_operator()),

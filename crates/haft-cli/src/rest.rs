@@ -32,7 +32,7 @@ pub(super) async fn run(command: &RestCommand) -> ExitCode {
     match answer {
         Ok(answer) if as_json => terminal::answer(&format!("{:#}", answer.json)),
         Ok(answer) => terminal::answer(&answer.text),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 

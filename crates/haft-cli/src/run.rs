@@ -20,9 +20,9 @@ use tokio::time::interval;
 use super::agents;
 use super::args::{OutputFormat, RunArgs};
 use super::cancel::SignalListener;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
 use super::piped_input;
-use super::settings::CliError;
 use super::terminal;
 use haft_runtime::{RunDefect, RunOutcome};
 use prepare::StartedRun;
@@ -41,8 +41,8 @@ pub(super) async fn run(args: &RunArgs) -> ExitCode {
 }
 
 async fn started(args: &RunArgs) -> Result<StartedRun, CliError> {
-    let given = RunSetup::configured(&args.policy.files)?;
-    Box::pin(begin(args, given, StdinPolicy::Read)).await
+    let setup = RunSetup::configured(&args.policy.files)?;
+    Box::pin(begin(args, setup, StdinPolicy::Read)).await
 }
 
 /// Selects whether haft adds standard input to the request.
@@ -55,17 +55,17 @@ pub(super) enum StdinPolicy {
 /// Starts the run that the arguments describe, with the given configuration and environment.
 pub(super) async fn begin(
     args: &RunArgs,
-    mut given: RunSetup,
+    mut setup: RunSetup,
     input: StdinPolicy,
 ) -> Result<StartedRun, CliError> {
     if args.show.no_color {
         anstream::ColorChoice::Never.write_global();
     }
-    let spec = request::spec(args, &given.configuration, &agents::loader(&args.policy.files)?).await?;
+    let spec = request::spec(args, &setup.configuration, &agents::loader(&args.policy.files)?).await?;
     if input == StdinPolicy::Read && request::accepts_input(args, &spec) {
-        given.piped = piped_input::read(args.stdin_wait).await?;
+        setup.piped = piped_input::read(args.stdin_wait).await?;
     }
-    Box::pin(start(args.show, args.record.as_deref(), given, RunLaunch::New(Box::new(spec)))).await
+    Box::pin(start(args.show, args.record.as_deref(), setup, RunLaunch::New(Box::new(spec)))).await
 }
 
 /// Starts a run and shows it until its end. A signal ends the run at any time.
@@ -76,12 +76,12 @@ pub(super) async fn carry_out(
     let mut listening = SignalListener::begin();
     match unless_signalled(&mut listening, start).await {
         Ok(started) => Box::pin(to_the_end(started, listening)).await,
-        Err((exit, message)) => {
-            // A program that reads JSON gets the reason as JSON too.
-            if let Some(result) = output::not_started(format, exit, &message) {
+        Err(error) => {
+            // With a JSON output format, also write the reason as JSON, for the program that reads the output.
+            if let Some(result) = output::not_started(format, error.exit(), &error.to_string()) {
                 let _ = terminal::answer(&result);
             }
-            terminal::failed(exit, &message)
+            error.report()
         }
     }
 }
@@ -92,7 +92,7 @@ async fn unless_signalled<T>(
 ) -> Result<T, CliError> {
     tokio::select! {
         biased;
-        exit = listening.first_signal() => Err((exit, "haft was interrupted before the run began".into())),
+        exit = listening.first_signal() => Err(CliError::new(exit, "haft was interrupted before the run began")),
         started = start => started,
     }
 }
@@ -152,7 +152,7 @@ impl StartedRun {
         let code = self.show.end(finish, &summary);
         let recorded = self.record_end(summary.took, stopped_by);
         if let (Some(_), Some(_), true) = (stopped_by, self.show.screen(), self.keeps_session) {
-            terminal::note(&summary::kept(&summary));
+            terminal::note(&summary::stored_line(&summary));
         }
         self.watch.draw_tree();
         self.watch.finish();

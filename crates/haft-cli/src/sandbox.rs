@@ -8,6 +8,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use super::args::SandboxArgs;
+use super::cli_error::CliError;
 use super::{cancel, hints, settings, terminal};
 
 /// The exit codes if haft itself failed, or if the command was not found, as in `env` and `docker run`.
@@ -21,7 +22,7 @@ pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
     let policy = async { settings::policy(&args.policy, &config?).await };
     let policy = match policy.await {
         Ok(policy) => policy,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     tokio::select! {
         biased;
@@ -34,19 +35,22 @@ pub(super) async fn run(args: &SandboxArgs) -> ExitCode {
 }
 
 fn failed(args: &SandboxArgs, error: &SandboxError) -> ExitCode {
-    let (code, message) = match error {
+    let (code, refused) = match error {
         SandboxError::Start { reason } => {
             let program = args.command.first().map(|program| program.to_string_lossy()).unwrap_or_default();
-            let hint = "hint: use `bash -c '…'` for pipes and other shell syntax";
-            (NOT_FOUND, format!("haft could not start `{program}`: {reason}\n{hint}"))
+            let hint = "use `bash -c '…'` for pipes and other shell syntax";
+            let message = format!("haft could not start `{program}`: {reason}");
+            (NOT_FOUND, CliError::unavailable(message).with_hint(hint))
         }
         SandboxError::Plan(_)
         | SandboxError::Exposed { .. }
         | SandboxError::NoLauncher
         | SandboxError::Launcher { .. }
-        | SandboxError::Layer { .. } => (HAFT_FAILED, hints::with(error, hints::sandbox(error))),
+        | SandboxError::Layer { .. } => {
+            (HAFT_FAILED, CliError::unavailable(error).with_optional_hint(hints::sandbox(error)))
+        }
     };
-    terminal::failed(super::ExitReason::Unavailable, &message);
+    refused.report();
     ExitCode::from(code)
 }
 

@@ -6,27 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use haft_config::printable;
+use haft_core::event::EventSink;
 use haft_core::principal::Principal;
 use haft_runtime::governor::EffectExposure;
 use haft_runtime::runtime::{Runtime, Stores};
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
 use haft_server::mcp::McpGateway;
 use haft_server::{
-    AgentCatalog, AuthMode, ConfigReloads, OperatorLog, ReloadedFiles, ServeError, ServedRoutes, Server,
-    ServerSettings,
+    AgentCatalog, AuthMode, ConfigReloads, OperatorLog, ReloadedFiles, ServedRoutes, Server, ServerSettings,
 };
 use haft_store::api_keys::{KeyLimits, KeyScope, NewApiKey};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::args::{FileArgs, PolicyArgs, ServeArgs};
 use super::cancel::SignalListener;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
 use super::mcp::opener::{GatewayAgents, GatewayTools};
 use super::mcp::serve::{GatewayFace, ServedProfiles};
 use super::mcp::view::ViewSettings;
-use super::settings::{self, CliError, Configuration};
+use super::settings::{self, Configuration};
 use super::watch::{self, CallLog, CommandWatchers, RunTelemetry};
-use super::{agents, keys, mcp, memory_secrecy, open_files, skills, terminal};
+use super::{agents, keys, mcp, open_files, skills, terminal};
 
 /// The time for which the MCP servers of an agent keep running after the last run of the agent, so that the next
 /// request need not start them again.
@@ -51,11 +52,11 @@ pub(super) struct HttpServeSettings<'a> {
 pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
     let configuration = match settings::configuration(&args.files) {
         Ok(configuration) => configuration,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let watch = match watchers(&configuration) {
         Ok(watch) => Arc::new(watch),
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let settings = HttpServeSettings {
         address: args.address,
@@ -72,8 +73,9 @@ pub(super) async fn serve(args: &ServeArgs) -> ExitCode {
     // Box the future: otherwise each enclosing future would contain this large future inline.
     let exit = Box::pin(run(settings, |server| {
         let (files, agents) = (args.files.clone(), GatewayAgents::of(&server));
+        let sinks = server.call_sinks();
         let build: GatewayBuilder = Box::new(move |configuration, catalog| {
-            gateway(&files, configuration, agents.with_agents(catalog), &watching)
+            gateway(&files, configuration, (agents.with_agents(catalog), sinks.clone()), &watching)
         });
         let gateway = build(configuration, &server.agents())?;
         // The server reloads its own runtime, which also runs the agents.
@@ -107,11 +109,12 @@ fn watchers(configuration: &Configuration) -> Result<CommandWatchers, CliError> 
 fn gateway(
     files: &FileArgs,
     configuration: Configuration,
-    agents: GatewayAgents,
+    (agents, server_sinks): (GatewayAgents, Vec<Arc<dyn EventSink>>),
     watch: &CommandWatchers,
 ) -> Result<McpGateway, CliError> {
     let policy = PolicyArgs { files: files.clone(), ..PolicyArgs::default() };
-    let tools = GatewayTools { configuration, policy, exposure: EffectExposure::All, local: None, agents };
+    let exposure = EffectExposure::All;
+    let tools = GatewayTools { configuration, policy, exposure, local: None, agents, server_sinks };
     let (view, profiles) = (ViewSettings::everything(), ServedProfiles::All);
     let face = GatewayFace { name: "haft", view, profiles };
     mcp::serve::build(face, tools, watch)
@@ -122,22 +125,19 @@ pub(super) async fn run(
     args: HttpServeSettings<'_>,
     mount: impl FnOnce(Server) -> Result<(Server, GatewayReload), CliError>,
 ) -> ExitCode {
-    if let Err(error) = memory_secrecy::protect() {
-        terminal::warn(&format!("other processes of this user can read the memory of the server: {error}"));
-    }
     let mut signals = SignalListener::begin_without_hangup();
-    // Listen from the beginning, because otherwise SIGHUP would end the process.
+    // Listen for SIGHUP before the server starts: without a listener, SIGHUP would end the process.
     let hangups = signal(SignalKind::hangup()).ok();
     let (server, gateway) = match prepare(&args).await.and_then(mount) {
         Ok(mounted) => mounted,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     if args.check {
         return terminal::answer(&format!("ok: the server can listen on {}", server.address()));
     }
     let first_key = match first_key(&args) {
         Ok(key) => key,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let printed = terminal::answer(&server.url());
     if printed != ExitCode::SUCCESS {
@@ -179,9 +179,9 @@ async fn reload_at_hangup(
             Ok(read) => reloads.apply(read).await.map_err(|problems| {
                 problems.iter().map(|problem| printable(problem)).collect::<Vec<_>>().join("\n")
             }),
-            Err((_, message)) => {
+            Err(error) => {
                 reloads.refuse();
-                Err(message)
+                Err(error.to_string())
             }
         };
         match applied {
@@ -229,7 +229,7 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
         .trace_parents(args.telemetry.parents.clone())
         .keep_idle_agents(IDLE_AGENT_MAX);
     let built = builder.build_with_warnings().await;
-    let (runtime, of_runtime) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
+    let (runtime, of_runtime) = built.map_err(CliError::usage)?;
     if let Some(sink) = &args.telemetry.sink {
         runtime.watch(Arc::clone(sink));
     }
@@ -238,10 +238,11 @@ async fn prepare(args: &HttpServeSettings<'_>) -> Result<Server, CliError> {
     for warning in &warnings {
         terminal::warn(&printable(warning));
     }
-    Server::bind(settings, runtime, agents).await.map_err(|error| refused(&error))
+    Ok(Server::bind(settings, runtime, agents).await?)
 }
 
-/// Returns the sandbox of runs, from the configuration. The server replaces the directory by the caller's directory.
+/// Returns the workspace and sandbox of runs, as configured. For each run, the server replaces `directory` with the
+/// directory of the caller.
 fn workspace(directory: &std::path::Path, configuration: &Configuration) -> WorkspaceSpec {
     let config = &configuration.resolved.sandbox;
     WorkspaceSpec {
@@ -278,27 +279,4 @@ fn first_key(args: &HttpServeSettings<'_>) -> Result<Option<String>, CliError> {
     };
     let (_, secret) = keys::create_key(new, keys::now_ms())?;
     Ok(Some(secret.expose().to_owned()))
-}
-
-fn refused(error: &ServeError) -> CliError {
-    let (exit, hint) = match error {
-        ServeError::OpenWithoutKeys { .. } => {
-            (ExitReason::Usage, "leave out --no-auth, or listen on 127.0.0.1")
-        }
-        ServeError::Bind { .. } => (ExitReason::Unavailable, "choose another address with --address IP:PORT"),
-        ServeError::Webhook(_) => (ExitReason::Input, "set `serve.approvalWebhook.secret`"),
-        ServeError::Threads(_) => {
-            (ExitReason::Internal, "raise the limits on processes (`ulimit -u`) and open files (`ulimit -n`)")
-        }
-        ServeError::Tls(_) => {
-            (ExitReason::Usage, "`serve.tls` names the files of the certificate and its key")
-        }
-        ServeError::Switches(_) => {
-            (ExitReason::Internal, "repair the file, or remove the file to turn all tools on")
-        }
-        ServeError::Keys(_) => {
-            (ExitReason::Internal, "`haft keys list` reads the same file and shows the error")
-        }
-    };
-    (exit, super::hints::with(error, Some(hint)))
 }

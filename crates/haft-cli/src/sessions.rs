@@ -11,11 +11,10 @@ use haft_core::run::event::RunBill;
 use serde_json::{Value, json};
 
 use super::args::SessionsCommand;
-use super::ask::unusable;
-use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::cli_error::CliError;
+use super::settings;
 use super::table::{Table, left, right};
-use super::{hints, terminal, tree};
+use super::{terminal, tree};
 use haft_models::cassette::Recording;
 use haft_runtime::recordings;
 use haft_store::accounting::now_ms;
@@ -32,11 +31,8 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
             Ok(if *json { listed_json(&found) } else { listed(&found) })
         }
         SessionsCommand::Show { id, json } => {
-            let mut past = if is_file(id) {
-                recorded(Path::new(id))?
-            } else {
-                sessions.past(find(&sessions, id)?).map_err(refused)?
-            };
+            let mut past =
+                if is_file(id) { recorded(Path::new(id))? } else { sessions.past(find(&sessions, id)?)? };
             let standing = standing(&sessions, past.session(), &past.standing);
             if !sessions.is_busy(past.session()) {
                 past.left();
@@ -50,7 +46,7 @@ pub(super) fn run(command: &SessionsCommand) -> ExitCode {
     });
     match answer {
         Ok(answer) => terminal::answer(&answer),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
@@ -61,8 +57,8 @@ fn is_file(word: &str) -> bool {
 
 /// Reads the root run of a recording.
 fn recorded(file: &Path) -> Result<SessionHistory, CliError> {
-    let recording = Recording::read(file).map_err(|error| unusable(&error))?;
-    recordings::root(&recording).map_err(|error| unusable(&error))
+    let recording = Recording::read(file)?;
+    Ok(recordings::root(&recording)?)
 }
 
 /// Opens the store without limits, so that sessions that were written under other limits can be read.
@@ -74,30 +70,10 @@ pub(super) fn sessions() -> Result<SessionStore, CliError> {
 /// Finds a session by the beginning of its id; `last` is the newest session.
 pub(super) fn find(sessions: &SessionStore, word: &str) -> Result<SessionId, CliError> {
     if word != "last" {
-        return sessions.find(word).map_err(refused);
+        return Ok(sessions.find(word)?);
     }
-    let newest = sessions.newest().map_err(refused)?;
-    newest.ok_or((ExitReason::Input, "there are no sessions\nhint: `haft run` starts one".to_owned()))
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "`map_err` passes the error by value")]
-pub(super) fn refused(error: SessionError) -> CliError {
-    refused_by(&error)
-}
-
-pub(super) fn refused_by(error: &SessionError) -> CliError {
-    (exit_of(error), hints::with(error, hints::session(error)))
-}
-
-fn exit_of(error: &SessionError) -> ExitReason {
-    match error {
-        SessionError::NotFound { .. }
-        | SessionError::TooShort { .. }
-        | SessionError::Ambiguous { .. }
-        | SessionError::Unreadable { .. } => ExitReason::Input,
-        SessionError::Busy { .. } => ExitReason::Unavailable,
-        SessionError::Exists { .. } | SessionError::Io { .. } => ExitReason::Internal,
-    }
+    let newest = sessions.newest()?;
+    newest.ok_or(CliError::input("there are no sessions").with_hint("`haft run` starts one"))
 }
 
 /// One line of the session list.
@@ -117,7 +93,7 @@ fn list(sessions: &SessionStore, limit: usize) -> Result<Vec<SessionRow>, CliErr
         let problem = |error: SessionError| error.to_string().lines().next().unwrap_or_default().into();
         SessionRow { id, overview: overview.map_err(problem) }
     };
-    Ok(sessions.newest_roots(limit).map_err(refused)?.into_iter().map(listed).collect())
+    Ok(sessions.newest_roots(limit)?.into_iter().map(listed).collect())
 }
 
 fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliError> {
@@ -126,19 +102,16 @@ fn remove(sessions: &SessionStore, words: &[String]) -> Result<Vec<String>, CliE
     let events = FileEvents::of(&home);
     for id in &ids {
         let tenant = sessions.opened(*id).ok().and_then(|opened| opened.principal).map(|(tenant, _)| tenant);
-        let below = sessions.below(*id).map_err(refused)?;
-        sessions.remove(*id).map_err(refused)?;
+        let below = sessions.below(*id)?;
+        sessions.remove(*id)?;
         for below in below {
-            sessions.remove(below).map_err(refused)?;
+            sessions.remove(below)?;
         }
         // The event log and the stored outputs contain content of the run, so remove them together with the run.
         let key = RunKey { tenant: tenant.unwrap_or_else(|| "local".into()), run: *id };
         let removed = events.remove(&key).and_then(|()| FileOutputs::of(&home).remove(&key));
         removed.map_err(|error| {
-            (
-                ExitReason::Internal,
-                format!("haft could not remove the stored content of session {id}: {error}"),
-            )
+            CliError::internal(format!("haft could not remove the stored content of session {id}: {error}"))
         })?;
     }
     Ok(ids.iter().map(ToString::to_string).collect())

@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use haft_core::settings::limits::CPU_TIME;
+use haft_core::settings::mode::UnknownMode;
 use haft_runtime::spec::{UserHomeView, WorkspaceSpec};
-use haft_sandbox::{CommandLimits, GitMetadata, Home, PolicyError, ResourceAccess, SandboxPolicy, user_home};
+use haft_sandbox::{CommandLimits, GitMetadata, Home, ResourceAccess, SandboxMode, SandboxPolicy, user_home};
 
 use super::args::{FileArgs, GitMetadataArg, GrantArg, PolicyArgs};
-use super::exit::ExitReason;
-use super::hints;
+use super::cli_error::CliError;
 use super::question::{self, Consent};
+use super::terminal;
 use haft_config::{
     ConfigErrors, ConfigFileStatus, ResolvedConfig, SandboxSettings, duration as config_duration,
 };
@@ -22,24 +24,23 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
     config_duration::parse(&with_unit)
 }
 
-/// An error message with its exit code.
-pub(super) type CliError = (ExitReason, String);
-
 /// Returns haft's home directory, and creates it if needed. The sandbox cannot protect a path that does not exist.
 pub(super) fn home() -> Result<Home, CliError> {
-    let unknown = "neither HAFT_HOME nor HOME is set\nhint: set HAFT_HOME to a directory for haft's data";
-    let home = haft_runtime::home::find().ok_or((ExitReason::Usage, unknown.to_owned()))?;
+    let unknown = "neither HAFT_HOME nor HOME is set";
+    let hint = "set HAFT_HOME to a directory for haft's data";
+    let home = haft_runtime::home::find().ok_or_else(|| CliError::usage(unknown).with_hint(hint))?;
     match haft_config::home::create(&home) {
         Ok(()) => Ok(home),
         // haft cannot create its home directory. This is safe if confined commands cannot create the directory
         // either. If they can, the sandbox planner reports an error later.
         Err(_) if !home.root().exists() => Ok(home),
         Err(error) => {
-            let hint = "hint: set HAFT_HOME to a directory that you can write to";
-            Err((
-                ExitReason::Internal,
-                format!("haft cannot use its home directory `{}`: {error}\n{hint}", home.root().display()),
+            let hint = "set HAFT_HOME to a directory that you can write to";
+            Err(CliError::internal(format!(
+                "haft cannot use its home directory `{}`: {error}",
+                home.root().display()
             ))
+            .with_hint(hint))
         }
     }
 }
@@ -49,6 +50,7 @@ pub(super) fn home() -> Result<Home, CliError> {
 pub(super) struct Configuration {
     pub(super) resolved: ResolvedConfig,
     in_use: Vec<PathBuf>,
+    ignored: Vec<PathBuf>,
 }
 
 impl Configuration {
@@ -57,28 +59,36 @@ impl Configuration {
         &self.in_use
     }
 
+    /// Returns the project files that are ignored, because they are not trusted.
+    pub(super) fn ignored(&self) -> &[PathBuf] {
+        &self.ignored
+    }
+
     /// Returns the default configuration, without any files.
     pub(super) fn defaults() -> Result<Self, CliError> {
-        let resolved = haft_config::defaults().map_err(|error| (ExitReason::Internal, error.to_string()))?;
-        Ok(Self { resolved, in_use: Vec::new() })
+        let resolved = haft_config::defaults().map_err(CliError::internal)?;
+        Ok(Self { resolved, in_use: Vec::new(), ignored: Vec::new() })
     }
 }
 
 pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> {
-    // Report a home directory that cannot be used before a problem with its configuration.
+    // Check the home directory first: if haft cannot use it, a problem with its configuration would be a misleading
+    // error.
     home()?;
     match super::config::load(args) {
         Ok(loaded) => {
-            let counts = loaded.files.iter().filter(|file| file.standing == ConfigFileStatus::Counts);
-            let mut in_use: Vec<PathBuf> = counts.map(|file| file.path.clone()).collect();
+            let (counts, ignored): (Vec<_>, Vec<_>) =
+                loaded.files.into_iter().partition(|file| file.standing == ConfigFileStatus::Counts);
+            let mut in_use: Vec<PathBuf> = counts.into_iter().map(|file| file.path).collect();
+            let ignored = ignored.into_iter().map(|file| file.path).collect();
             let mut resolved = loaded.resolved;
             for path in &args.mcp_config {
                 add_servers(&mut resolved, path)?;
                 in_use.push(std::path::absolute(path).unwrap_or_else(|_| path.clone()));
             }
-            Ok(Configuration { resolved, in_use })
+            Ok(Configuration { resolved, in_use, ignored })
         }
-        Err(errors) => Err((ExitReason::Input, errors.to_string())),
+        Err(errors) => Err(CliError::input(errors)),
     }
 }
 
@@ -87,7 +97,7 @@ pub(super) fn configuration(args: &FileArgs) -> Result<Configuration, CliError> 
 fn add_servers(resolved: &mut ResolvedConfig, path: &Path) -> Result<(), CliError> {
     let servers = super::mcp::import::servers_of(path)?;
     let servers = haft_config::mcp_servers_of(path, &servers, &crate::variables::variable)
-        .map_err(|errors| (ExitReason::Input, ConfigErrors(errors).to_string()))?;
+        .map_err(|errors| CliError::input(ConfigErrors(errors)))?;
     resolved.mcp_servers.extend(servers);
     Ok(())
 }
@@ -102,7 +112,7 @@ pub(super) async fn policy(
 
 /// Builds the policy of a workspace.
 pub(super) fn granted(spec: &WorkspaceSpec) -> Result<SandboxPolicy, CliError> {
-    spec.policy(&home()?).map_err(|error| not_granted(&error))
+    Ok(spec.policy(&home()?)?)
 }
 
 /// Builds the workspace of a principal of `haft serve`. The user's home directory is hidden, because the principal may
@@ -123,7 +133,7 @@ pub(super) fn explained_policy(
 ) -> Result<SandboxPolicy, CliError> {
     let directory = workspace(args, &configuration.resolved.sandbox)?;
     let spec = spec_at(directory, UserHomeView::AsWorkspace, args, configuration)?;
-    spec.policy(&home()?).map_err(|error| not_granted(&error))
+    Ok(spec.policy(&home()?)?)
 }
 
 /// Builds the policy for a command that asks no question. Returns an error if the workspace is the user's home
@@ -134,10 +144,10 @@ pub(super) fn policy_outside_home(
 ) -> Result<SandboxPolicy, CliError> {
     let directory = workspace(args, &configuration.resolved.sandbox)?;
     if is_user_home(&directory) {
-        return Err(usage(&"the workspace is your home directory, and you have not allowed this"));
+        return Err(CliError::usage("the workspace is your home directory, and you have not allowed this"));
     }
     let spec = spec_at(directory, UserHomeView::WithoutSecrets, args, configuration)?;
-    spec.policy(&home()?).map_err(|error| not_granted(&error))
+    Ok(spec.policy(&home()?)?)
 }
 
 /// Builds the workspace and its sandbox. Asks before the user's home directory becomes the workspace.
@@ -166,7 +176,7 @@ pub(super) fn workspace_of_question(
             return Ok(spec);
         }
     }
-    std::fs::create_dir_all(home.workspace()).map_err(|error| usage(&error))?;
+    std::fs::create_dir_all(home.workspace()).map_err(CliError::usage)?;
     Ok(WorkspaceSpec {
         mode: sandbox.mode,
         secrets: sandbox.secrets.clone(),
@@ -215,12 +225,15 @@ async fn home_view(directory: &Path, files: &FileArgs) -> Result<UserHomeView, C
         .await
     {
         Consent::Given => Ok(UserHomeView::AsWorkspace),
-        Consent::Refused => Err((ExitReason::Denied, HOME_REFUSED.to_owned())),
+        Consent::Refused => {
+            let hint = "change to a project directory, or choose a workspace with --workspace";
+            Err(CliError::denied(HOME_REFUSED).with_hint(hint))
+        }
         Consent::NoTerminal => {
             let message =
                 "the workspace is your home directory, and haft needs a terminal to ask for your permission";
-            let hint = "hint: work in a project directory, or allow the home directory with --allow-home";
-            Err(usage(&format!("{message}\n{hint}")))
+            let hint = "work in a project directory, or allow the home directory with --allow-home";
+            Err(CliError::usage(message).with_hint(hint))
         }
     }
 }
@@ -230,16 +243,14 @@ fn is_user_home(directory: &Path) -> bool {
     user_home().is_some_and(|home| resolved(&home) == resolved(directory))
 }
 
-const HOME_REFUSED: &str = "haft did nothing, because you did not allow your home directory as the workspace\n\
-                            hint: change to a project directory, or choose a workspace with --workspace";
+const HOME_REFUSED: &str = "haft did nothing, because you did not allow your home directory as the workspace";
 
 fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<PathBuf, CliError> {
     match args.files.workspace.as_ref().or(config.workspace.as_ref()) {
         Some(directory) => Ok(directory.clone()),
         None => std::env::current_dir().map_err(|error| {
-            usage(&format!(
-                "haft cannot read the current directory: {error}\nhint: choose a workspace with --workspace"
-            ))
+            CliError::usage(format!("haft cannot read the current directory: {error}"))
+                .with_hint("choose a workspace with --workspace")
         }),
     }
 }
@@ -247,17 +258,9 @@ fn workspace(args: &PolicyArgs, config: &SandboxSettings) -> Result<PathBuf, Cli
 fn limits(args: &PolicyArgs, config: &SandboxSettings) -> Result<CommandLimits, CliError> {
     let mut limits = config.limits.clone();
     for (name, value) in &args.limit {
-        limits.set(name, *value).map_err(|error| usage(&error))?;
+        limits.set(name, *value).map_err(CliError::usage)?;
     }
     Ok(limits)
-}
-
-fn not_granted(error: &PolicyError) -> CliError {
-    usage(&hints::with(error, Some(hints::policy(error))))
-}
-
-fn usage(error: &dyn std::fmt::Display) -> CliError {
-    (ExitReason::Usage, error.to_string())
 }
 
 pub(super) fn access(grant: GrantArg) -> ResourceAccess {
@@ -274,11 +277,23 @@ fn git(git: GitMetadataArg) -> GitMetadata {
     }
 }
 
-/// Parses a resource limit in the form `NAME=NUMBER`.
+/// Parses a sandbox mode. Prints a warning for an earlier name, which scripts may still contain.
+pub(super) fn mode(text: &str) -> Result<SandboxMode, String> {
+    if let Some(mode) = SandboxMode::of_old_name(text) {
+        terminal::warn(&format!("the sandbox mode `{text}` was renamed to `{mode}`; write `--mode {mode}`"));
+    }
+    text.parse().map_err(|error: UnknownMode| error.to_string())
+}
+
+/// Parses a resource limit in the form `NAME=VALUE`.
 pub(super) fn limit(text: &str) -> Result<(String, u64), String> {
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=NUMBER; got `{text}`"))?;
-    let value =
-        value.parse().map_err(|_| format!("expected a whole number after `{name}=`; got `{value}`"))?;
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("expected NAME=VALUE; got `{text}`"))?;
+    let value = if name == CPU_TIME {
+        // The kernel counts whole seconds of CPU time. A shorter limit must not become zero, which means no limit.
+        duration(value)?.as_millis().div_ceil(1000).try_into().unwrap_or(u64::MAX)
+    } else {
+        value.parse().map_err(|_| format!("expected a whole number after `{name}=`; got `{value}`"))?
+    };
     CommandLimits::default().set(name, value).map_err(|error| error.to_string())?;
     Ok((name.to_owned(), value))
 }
@@ -305,7 +320,19 @@ mod tests {
     #[test]
     fn limit_flag_requires_known_name_and_positive_number() {
         assert_eq!(limit("open-files=64"), Ok(("open-files".into(), 64)));
-        for bad in ["open-files", "open-files=many", "speed=1", "open-files=0"] {
+        for (text, seconds) in [("cpu-time=1h", 3600), ("cpu-time=90", 90), ("cpu-time=1500ms", 2)] {
+            assert_eq!(limit(text), Ok(("cpu-time".into(), seconds)), "{text}");
+        }
+        assert_eq!(limit("cpu-seconds=3600"), Ok(("cpu-seconds".into(), 3600)));
+        for bad in [
+            "cpu-time=0",
+            "cpu-time=soon",
+            "cpu-seconds=1h",
+            "open-files",
+            "open-files=many",
+            "speed=1",
+            "open-files=0",
+        ] {
             assert!(limit(bad).is_err(), "{bad}");
         }
     }

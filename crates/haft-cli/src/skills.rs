@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 use self::args::{SkillsCheckArgs, SkillsCommand, SkillsListArgs};
 use super::args::FileArgs;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::settings;
 use super::table::{Table, left};
 use super::{hints, terminal};
 use haft_config::agents::loader;
@@ -34,7 +35,7 @@ pub(super) fn found(files: &FileArgs) -> Result<Skills, CliError> {
 fn list(args: &SkillsListArgs) -> ExitCode {
     let found = match found(&args.files) {
         Ok(found) => found,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     for error in &found.errors {
         terminal::warn(&format!("haft ignores a skill with an error: {error}"));
@@ -104,7 +105,7 @@ fn check(args: &SkillsCheckArgs) -> ExitCode {
         errors.map(|errors| errors.concat())
     };
     match errors {
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
         Ok(errors) => {
             let code = terminal::answer(&if args.json { errors_json(&errors) } else { error_lines(&errors) });
             if code == ExitCode::SUCCESS && !errors.is_empty() { ExitReason::Input.into() } else { code }
@@ -115,7 +116,7 @@ fn check(args: &SkillsCheckArgs) -> ExitCode {
 /// Returns the errors of one skill. A directory means the skill file in it.
 fn errors_of(path: &Path) -> Result<Vec<SkillError>, CliError> {
     let file: PathBuf = if path.is_dir() { path.join(skills::FILE_NAME) } else { path.to_owned() };
-    let refused = |reason: String| (ExitReason::Input, format!("`{}`: {reason}", file.display()));
+    let refused = |reason: String| CliError::input(format!("`{}`: {reason}", file.display()));
     let bytes = haft_config::file_bytes(&file).map_err(refused)?;
     let text = String::from_utf8(bytes).map_err(|_| refused("the file is not UTF-8".into()))?;
     let read = Skill::read(&file, &text, &crate::variables::variable);

@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use super::args::StatsArgs;
 use super::exit::ExitReason;
 use super::table::{Table, left, right};
-use super::{settings, terminal};
+use super::{hints, settings, terminal};
 use haft_store::accounting::FileAccounting;
 
 pub(super) fn run(args: &StatsArgs) -> ExitCode {
     let home = match settings::home() {
         Ok(home) => home,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let since = args.since.map_or(0, |since| now.saturating_sub(since).as_millis());
@@ -44,9 +44,8 @@ fn warn(summary: &AccountingSummary) {
         ));
     }
     if *lost_lines > 0 {
-        terminal::warn(&format!(
-            "{lost_lines} usage records are missing, because haft could not write them\nhint: check whether the disk is full"
-        ));
+        let message = format!("{lost_lines} usage records are missing, because haft could not write them");
+        terminal::warn(&hints::with(&message, Some("check whether the disk is full")));
     }
 }
 

@@ -13,8 +13,8 @@ use haft_store::principal_data::{DeleteError, DeletedData, ExportError, Principa
 use serde_json::json;
 
 use super::args::{ArchiveArgs, StoreCommand};
-use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::cli_error::CliError;
+use super::settings;
 use super::{question, terminal};
 use haft_store::accounting::now_ms;
 
@@ -29,7 +29,7 @@ pub(super) async fn run(command: &StoreCommand) -> ExitCode {
     };
     match done {
         Ok(text) => terminal::answer(&text),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
@@ -65,7 +65,7 @@ fn answer(args: &ArchiveArgs, summary: ArchiveSummary) -> String {
         let skipped = paths(&skipped);
         return json!({"file": shown, "files": files, "bytes": bytes, "skipped": skipped}).to_string();
     }
-    note_each(&skipped, "is not in the archive, because haft cannot read it");
+    note_each(&skipped, "is not in the archive, because haft cannot read it or its holes are too large");
     format!("wrote {files} files with {bytes} bytes to {shown}")
 }
 
@@ -83,10 +83,10 @@ fn not_written(file: &Path, error: &io::Error) -> CliError {
     let shown = printable(&file.to_string_lossy());
     match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            let hint = "hint: choose another name, or replace the file with --force";
-            (ExitReason::Input, format!("{shown} already exists\n{hint}"))
+            let hint = "choose another name, or replace the file with --force";
+            CliError::input(format!("{shown} already exists")).with_hint(hint)
         }
-        _ => (ExitReason::Internal, format!("haft cannot write {shown}: {error}")),
+        _ => CliError::internal(format!("haft cannot write {shown}: {error}")),
     }
 }
 
@@ -98,10 +98,8 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     let home = settings::home()?;
     let deleted = PrincipalData::of(&home, owner.clone()).delete().map_err(|error| match error {
         DeleteError::NotFound => no_data(owner),
-        DeleteError::Busy => (ExitReason::Unavailable, error.to_string()),
-        DeleteError::Io(_) | DeleteError::Incomplete(_) => {
-            (ExitReason::Internal, printable(&error.to_string()))
-        }
+        DeleteError::Busy => CliError::unavailable(error),
+        DeleteError::Io(_) | DeleteError::Incomplete(_) => CliError::internal(printable(&error.to_string())),
     })?;
     let line = AuditLine {
         target: Some(deleted.pseudonym.clone()),
@@ -110,7 +108,7 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
     let written = AuditLogFile::of(&home).append(line);
     written.map_err(|error| {
         let message = format!("haft deleted the data of {shown}, but cannot write to the audit log: {error}");
-        (ExitReason::Internal, message)
+        CliError::internal(message)
     })?;
     if json {
         let DeletedData { removed, pseudonym, unreadable } = &deleted;
@@ -129,26 +127,20 @@ async fn delete(owner: &Principal, yes: bool, json: bool) -> Result<String, CliE
 }
 
 fn no_data(owner: &Principal) -> CliError {
-    let hint = "hint: `haft keys list` shows the tenants and subjects of keys";
-    (
-        ExitReason::Input,
-        format!("haft has no data of the principal {}\n{hint}", printable(&owner.to_string())),
-    )
+    let hint = "`haft keys list` shows the tenants and subjects of keys";
+    CliError::input(format!("haft has no data of the principal {}", printable(&owner.to_string())))
+        .with_hint(hint)
 }
 
 /// Asks the user at the terminal. A script must pass `--yes`.
 async fn consent(owner: &str) -> Result<(), CliError> {
     if !(io::stdin().is_terminal() && io::stderr().is_terminal()) {
-        let hint = "hint: --yes deletes the data without asking";
-        let message = format!("nothing was deleted: haft needs a terminal to ask for your consent\n{hint}");
-        return Err((ExitReason::Denied, message));
+        let hint = "--yes deletes the data without asking";
+        let message = "nothing was deleted: haft needs a terminal to ask for your consent";
+        return Err(CliError::denied(message).with_hint(hint));
     }
     let mut turn = question::turn().await;
     let typed = turn.key(&format!("delete all data of {owner}? [y] yes, any other key: no")).await;
     let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
-    if agreed {
-        Ok(())
-    } else {
-        Err((ExitReason::Denied, "nothing was deleted, because you did not confirm".into()))
-    }
+    if agreed { Ok(()) } else { Err(CliError::denied("nothing was deleted, because you did not confirm")) }
 }

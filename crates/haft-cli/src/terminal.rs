@@ -273,6 +273,7 @@ impl StatusLine {
 fn describe(progress: CallProgress) -> String {
     match progress {
         CallProgress::Output(text) | CallProgress::Message(text) => text,
+        CallProgress::Amount(amount) => amount.text(),
         CallProgress::Part { fraction, message } => {
             format!("{:.0}% {}", fraction * 100.0, message.unwrap_or_default())
         }

@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use super::args::{FileArgs, PolicyArgs, ToolsArgs};
 use super::call::{begin, end};
 use super::cancel;
-use super::exit::ExitReason;
+use super::cli_error::CliError;
 use super::servers::{ServerRequirements, providers};
-use super::settings::{CliError, Configuration};
+use super::settings::Configuration;
 use super::table::{Table, left, right};
 use super::{settings, terminal};
 use haft_config::printable;
@@ -30,7 +30,7 @@ use haft_runtime::wiring::{self, ToolSettings};
 pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
     let configuration = match settings::configuration(&args.files) {
         Ok(configuration) => configuration,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let listed = tokio::select! {
         biased;
@@ -39,23 +39,22 @@ pub(super) async fn run(args: &ToolsArgs) -> ExitCode {
     };
     let mut tools = match listed {
         Ok(tools) => tools,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     if let Some(group) = &args.group {
         let groups = groups(&tools);
         tools.retain(|tool| tool.groups.iter().any(|found| found.as_str() == group));
         if tools.is_empty() {
-            let message = format!("no active tool is in the group `{group}`\nhint: the groups are {groups}");
-            return terminal::failed(ExitReason::Input, &message);
+            let message = format!("no active tool is in the group `{group}`");
+            return CliError::input(message).with_hint(format!("the groups are {groups}")).report();
         }
     }
     if let Some(name) = &args.name {
         tools.retain(|tool| tool.name.as_str().eq_ignore_ascii_case(name));
         if tools.is_empty() {
-            return terminal::failed(
-                ExitReason::Input,
-                &format!("Unknown tool: {name}\nhint: `haft tools` lists all tools"),
-            );
+            return CliError::input(format!("Unknown tool: {name}"))
+                .with_hint("`haft tools` lists all tools")
+                .report();
         }
     }
     warn_of_schemas(&tools);

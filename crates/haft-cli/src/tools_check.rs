@@ -17,7 +17,7 @@ pub(super) async fn run(args: &ToolsCheckArgs) -> ExitCode {
     };
     let tools = match listed {
         Ok(tools) => tools,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let grammar = grammar(args.provider);
     let downgraded: Vec<(String, DowngradedSchema)> = tools

@@ -6,16 +6,16 @@ use std::process::ExitCode;
 use haft_core::name::Namespace;
 use haft_core::tool::ToolDefinition;
 use haft_engine::search::ToolSearchIndex;
+use haft_runtime::lines::{InputLine, InputLineReader};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWriteExt, BufReader};
 
 use super::args::ToolsSearchArgs;
+use super::cli_error::CliError;
 use super::exit::ExitReason;
-use super::lines::{InputLine, InputLineReader};
 use super::mcp::import;
-use super::settings::CliError;
 use super::table::{Table, left};
 use super::tools::{first_sentence, listed};
 use super::{cancel, settings, terminal};
@@ -33,7 +33,7 @@ pub(super) async fn run(args: &ToolsSearchArgs) -> ExitCode {
     };
     let tools = match tools {
         Ok(tools) => tools,
-        Err((exit, message)) => return terminal::failed(exit, &message),
+        Err(error) => return error.report(),
     };
     let search = ToolSearch { index: ToolSearchIndex::new(&tools), tools: &tools };
     if args.stdin {
@@ -50,10 +50,9 @@ pub(super) async fn run(args: &ToolsSearchArgs) -> ExitCode {
     }
     if found.is_empty() {
         let count = tools.len();
-        let message = format!(
-            "no tool matches `{query}` ({count} tools searched)\nhint: try other words, or list all with `haft tools`"
-        );
-        return terminal::failed(ExitReason::Input, &message);
+        let message = format!("no tool matches `{query}` ({count} tools searched)");
+        let hint = "try other words, or list all with `haft tools`";
+        return CliError::input(message).with_hint(hint).report();
     }
     terminal::answer(&table(&found))
 }

@@ -130,7 +130,7 @@ fn draw_leaf(tree: &OpTree, leaf: &TurnLeaf<'_>, inside: &str, text: &mut String
 enum TurnLeaf<'t> {
     Model(&'t ModelNode),
     Compaction(&'t Compaction),
-    /// A call of an internal tool, which the run answered itself. A batch contains further calls.
+    /// A call of an internal tool, which the run answered itself. If the call is a batch, `inside` contains its calls.
     Own {
         call: &'t OwnCallNode,
         inside: Vec<&'t OperationNode>,

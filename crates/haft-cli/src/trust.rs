@@ -17,9 +17,9 @@ use haft_config::trust::{self, FileDigest, FileTrust, TrustRecord};
 use haft_config::{self, InspectedFile};
 
 use super::args::TrustArgs;
+use super::cli_error::CliError;
 use super::config;
-use super::exit::ExitReason;
-use super::settings::{self, CliError};
+use super::settings;
 use super::table::{Table, left};
 use super::{question, terminal};
 
@@ -27,7 +27,7 @@ pub(super) async fn run(args: &TrustArgs) -> ExitCode {
     match answer(args).await {
         Ok(answer) if args.json => terminal::answer(&format!("{:#}", answer.json)),
         Ok(answer) => terminal::answer(&answer.text),
-        Err((exit, message)) => terminal::failed(exit, &message),
+        Err(error) => error.report(),
     }
 }
 
@@ -66,10 +66,7 @@ async fn answer(args: &TrustArgs) -> Result<TrustCommandOutput, CliError> {
 /// Returns the files of the project that can be trusted.
 fn project_paths(directory: &Path, args: &TrustArgs) -> Result<Vec<PathBuf>, CliError> {
     let [servers, own] = trust::project_files(directory).map_err(|error| {
-        (
-            ExitReason::Input,
-            format!("haft cannot read the project directory `{}`: {error}", directory.display()),
-        )
+        CliError::input(format!("haft cannot read the project directory `{}`: {error}", directory.display()))
     })?;
     let also: Vec<PathBuf> = std::iter::once(servers)
         .filter(|path| path.exists())
@@ -86,22 +83,16 @@ async fn consent(overview: &str, files: usize) -> Result<(), CliError> {
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if !can_ask {
         terminal::note(overview);
-        let hint = "hint: review the files above, then trust them with `haft trust --yes`";
-        return Err((
-            ExitReason::Denied,
-            format!("nothing was trusted: haft needs a terminal to ask for your consent\n{hint}"),
-        ));
+        let hint = "review the files above, then trust them with `haft trust --yes`";
+        return Err(CliError::denied("nothing was trusted: haft needs a terminal to ask for your consent")
+            .with_hint(hint));
     }
     let mut turn = question::turn().await;
     terminal::prompt(overview);
     let these = if files == 1 { "this file".to_owned() } else { format!("these {files} files") };
     let typed = turn.key(&format!("trust {these}? [y] yes, any other key: no")).await;
     let agreed = typed.is_some_and(|typed| typed.trim_end().eq_ignore_ascii_case("y"));
-    if agreed {
-        Ok(())
-    } else {
-        Err((ExitReason::Denied, "nothing was trusted, because you did not confirm".into()))
-    }
+    if agreed { Ok(()) } else { Err(CliError::denied("nothing was trusted, because you did not confirm")) }
 }
 
 /// Joins the outputs for all files of a project.
@@ -109,9 +100,7 @@ fn joined(answers: Vec<TrustCommandOutput>) -> Result<TrustCommandOutput, CliErr
     let mut answers = answers.into_iter();
     // There is always a first output: if the project has no other file, it is the output for the project's
     // configuration.
-    let first = answers
-        .next()
-        .ok_or_else(|| (ExitReason::Input, "the project has no files that need trust".to_owned()))?;
+    let first = answers.next().ok_or_else(|| CliError::input("the project has no files that need trust"))?;
     Ok(answers.fold(first, TrustCommandOutput::and))
 }
 
@@ -179,8 +168,8 @@ fn is_skill(path: &Path) -> bool {
 /// Reads a file whose whole text is used: an agent, a file that agents may include, or instructions.
 fn inspect_text(path: &Path, purpose: &str) -> Result<ProjectFile, CliError> {
     let shown = named(path);
-    let bytes = haft_config::file_bytes(path)
-        .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
+    let bytes =
+        haft_config::file_bytes(path).map_err(|reason| CliError::input(format!("`{shown}`: {reason}")))?;
     let digest = FileDigest::of(&bytes);
     Ok(ProjectFile {
         path: path.to_owned(),
@@ -194,8 +183,8 @@ fn inspect_text(path: &Path, purpose: &str) -> Result<ProjectFile, CliError> {
 /// Reads a skill file, and lists the servers that it starts.
 fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
     let shown = named(path);
-    let bytes = haft_config::file_bytes(path)
-        .map_err(|reason| (ExitReason::Input, format!("`{shown}`: {reason}")))?;
+    let bytes =
+        haft_config::file_bytes(path).map_err(|reason| CliError::input(format!("`{shown}`: {reason}")))?;
     let digest = FileDigest::of(&bytes);
     let text = String::from_utf8_lossy(&bytes);
     let skill = match Skill::read(path, &text, &crate::variables::variable) {
@@ -210,7 +199,7 @@ fn inspect_skill(project: &Path, path: &Path) -> Result<ProjectFile, CliError> {
                 "haft does not trust `{shown}`, because the file has errors: {}",
                 messages.join("\n")
             );
-            return Err((ExitReason::Input, message));
+            return Err(CliError::input(message));
         }
     };
     let servers: Vec<&String> = skill.servers.keys().collect();
@@ -234,12 +223,11 @@ fn inspect_config(project: &Path, path: &Path) -> Result<ProjectFile, CliError> 
     let shown = named(path);
     let InspectedFile { digest, rows } = match haft_config::inspect(path, &crate::variables::variable) {
         Ok(Some(inspected)) => inspected,
-        Ok(None) => return Err((ExitReason::Input, format!("there is no file `{shown}`"))),
+        Ok(None) => return Err(CliError::input(format!("there is no file `{shown}`"))),
         Err(errors) => {
-            return Err((
-                ExitReason::Input,
-                format!("haft does not trust `{shown}`, because the file has errors: {errors}"),
-            ));
+            return Err(CliError::input(format!(
+                "haft does not trust `{shown}`, because the file has errors: {errors}"
+            )));
         }
     };
     let sets: Vec<Value> = rows.iter().map(|row| json!({ "key": row.key, "value": row.value })).collect();
@@ -304,8 +292,8 @@ fn change(home: &Home, change: impl FnOnce(&mut TrustRecord)) -> Result<(), CliE
 }
 
 fn broken(home: &Home, error: &std::io::Error) -> CliError {
-    (
-        ExitReason::Internal,
-        format!("haft cannot use the record of trusted files `{}`: {error}", trust::path_in(home).display()),
-    )
+    CliError::internal(format!(
+        "haft cannot use the record of trusted files `{}`: {error}",
+        trust::path_in(home).display()
+    ))
 }

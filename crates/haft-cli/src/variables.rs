@@ -12,7 +12,8 @@ pub(super) fn variable(name: &str) -> Option<String> {
     haft_config::environment(name).or_else(|| stored(name))
 }
 
-/// Returns a stored value. Reads the values only if one with this name is stored, because the keyring may be slow.
+/// Returns a stored value. First checks the stored names, and reads the values only if they include this name: the
+/// values may be in a keyring, which may be slow.
 fn stored(name: &str) -> Option<String> {
     static NAMES: OnceLock<BTreeSet<String>> = OnceLock::new();
     static VALUES: OnceLock<VariableValues> = OnceLock::new();

@@ -70,17 +70,17 @@ impl CommandWatchers {
         // The status line is first, so that it is cleared before another watcher writes a line.
         let status = if args.stdin { None } else { StatusLine::new() };
         let first = status.map(|status| Arc::new(status) as Arc<dyn EventSink>);
-        let wishes =
+        let options =
             WatcherOptions { verbose: args.verbose, log_format: args.log_format, tree: args.tree, content };
-        Self::with(wishes, Some(home), first.into_iter().collect())
+        Self::with(options, Some(home), first.into_iter().collect())
     }
 
-    /// Creates the watchers of a run. They record no usage, because the runtime does. The `first` sinks receive each
-    /// event first.
+    /// Creates the watchers of a run. The runtime records the usage of a run, so these watchers do not record it again.
+    /// The `first` sinks receive each event first.
     pub(super) fn of_run(show: ShowArgs, content: LogContent, first: Vec<Arc<dyn EventSink>>) -> Self {
-        let wishes =
+        let options =
             WatcherOptions { verbose: show.verbose, log_format: show.log_format, tree: show.tree, content };
-        Self::with(wishes, None, first)
+        Self::with(options, None, first)
     }
 
     #[cfg(feature = "serve")]
@@ -88,33 +88,33 @@ impl CommandWatchers {
     /// the protocol.
     pub(super) fn of_gateway(log: CallLog, home: &Home, content: LogContent) -> Self {
         let verbose = log == CallLog::Written;
-        let wishes = WatcherOptions { verbose, log_format: None, tree: false, content };
-        Self::with(wishes, Some(home), Vec::new())
+        let options = WatcherOptions { verbose, log_format: None, tree: false, content };
+        Self::with(options, Some(home), Vec::new())
     }
 
     /// Creates the watchers of one question to a model. Its events have no content, and the runtime records its usage.
     pub(super) fn of_question(args: &AskArgs) -> Self {
-        let wishes = WatcherOptions {
+        let options = WatcherOptions {
             verbose: args.verbose,
             log_format: args.log_format,
             tree: false,
             content: LogContent::Removed,
         };
-        Self::with(wishes, None, Vec::new())
+        Self::with(options, None, Vec::new())
     }
 
     /// Builds the watchers. Without a home directory, usage is not recorded.
-    fn with(wishes: WatcherOptions, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
-        let level = level(wishes);
+    fn with(options: WatcherOptions, home: Option<&Home>, mut sinks: Vec<Arc<dyn EventSink>>) -> Self {
+        let level = level(options);
         let tree = Arc::new(TreeKeeper::default());
-        let format = wishes.log_format.unwrap_or(LogFormat::Text);
-        let log = Arc::new(LogWriter::new(level, format, wishes.content, Arc::clone(&tree)));
+        let format = options.log_format.unwrap_or(LogFormat::Text);
+        let log = Arc::new(LogWriter::new(level, format, options.content, Arc::clone(&tree)));
         let telemetry = Telemetry::from_environment().unwrap_or_else(|complaint| {
             terminal::warn(&complaint);
             None
         });
         sinks.extend(home.map(accounting));
-        if wishes.tree || level > LogLevel::Off {
+        if options.tree || level > LogLevel::Off {
             sinks.push(Arc::clone(&tree) as _);
         }
         if level > LogLevel::Off {
@@ -126,9 +126,9 @@ impl CommandWatchers {
             session: SessionId(uuid::Uuid::new_v4().as_u128()),
             sinks: EventSinks(sinks),
             log,
-            tree: wishes.tree.then_some(tree),
+            tree: options.tree.then_some(tree),
             telemetry,
-            captures_content: uses_content && wishes.content == LogContent::Captured,
+            captures_content: uses_content && options.content == LogContent::Captured,
         }
     }
 
@@ -209,8 +209,8 @@ pub(super) fn content(configured: TelemetryConfig) -> LogContent {
 }
 
 /// Returns the log level. `-v` takes precedence over the environment.
-fn level(wishes: WatcherOptions) -> LogLevel {
-    if wishes.verbose {
+fn level(options: WatcherOptions) -> LogLevel {
+    if options.verbose {
         return LogLevel::Info;
     }
     let named = std::env::var("HAFT_LOG").unwrap_or_default();

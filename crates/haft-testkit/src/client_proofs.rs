@@ -79,7 +79,7 @@ impl ClientProofs {
         self.use_id(&claims)
     }
 
-    /// Checks the proof of a request, and binds the token that the request asks for to the key.
+    /// Checks the proof of a request. If the request asks for a token, binds this token to the key of the proof.
     pub(crate) fn check_proof(&mut self, proof: &str, request: &ProvedRequest<'_>) -> Result<(), ProofError> {
         let (header, claims) = verified(proof, |header| point(&header["jwk"])).map_err(ProofError::Wrong)?;
         self.check_claims(&header, &claims, request).map_err(ProofError::Wrong)?;

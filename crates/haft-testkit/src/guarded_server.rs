@@ -50,6 +50,8 @@ struct GuardedServerState {
     proofs: Option<ClientProofs>,
     /// The reasons for which a signed token was refused.
     refusals: Vec<String>,
+    /// Fields that replace those of the same name in the metadata of the MCP server and of the authorization server.
+    forged_metadata: serde_json::Map<String, Value>,
 }
 
 impl GuardedServer {
@@ -84,6 +86,11 @@ impl GuardedServer {
 
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
+    }
+
+    /// Replaces a field in the metadata of the MCP server and of the authorization server, wherever the field occurs.
+    pub fn forge_metadata(&self, field: &str, value: &str) {
+        self.guard().forged_metadata.insert(field.to_owned(), value.into());
     }
 
     /// Makes the last access token invalid.
@@ -151,9 +158,11 @@ async fn answer(
     let body = String::from_utf8_lossy(&body).into_owned();
     match uri.path() {
         "/mcp" => guard.mcp(&method, &headers, &body),
-        "/.well-known/oauth-protected-resource/mcp" => axum::Json(guard.resource_metadata()).into_response(),
+        "/.well-known/oauth-protected-resource/mcp" => {
+            axum::Json(guard.forged(guard.resource_metadata())).into_response()
+        }
         "/.well-known/oauth-authorization-server" => {
-            axum::Json(guard.authorization_server_metadata()).into_response()
+            axum::Json(guard.forged(guard.authorization_server_metadata())).into_response()
         }
         "/register" => axum::Json(json!({
             "client_id": "me", "client_secret": format!("client-{CANARY}"),
@@ -167,6 +176,16 @@ async fn answer(
 }
 
 impl GuardedServerState {
+    /// Returns the metadata document after replacing each field for which a test has set a forged value.
+    fn forged(&self, mut document: Value) -> Value {
+        for (field, value) in &self.forged_metadata {
+            if let Some(slot) = document.get_mut(field) {
+                slot.clone_from(value);
+            }
+        }
+        document
+    }
+
     fn resource_metadata(&self) -> Value {
         json!({
             "resource": format!("{}/mcp", self.address), "authorization_servers": [self.address],
@@ -189,7 +208,8 @@ impl GuardedServerState {
         if self.proofs.is_some() { &["ES256"] } else { &[] }
     }
 
-    /// Checks the proof of a request, if the server requires one. The error is the code and the header with the nonce.
+    /// Checks the proof of a request, if the server requires one. The error contains the OAuth error code and, if the
+    /// proof lacks the required nonce, a header with this nonce.
     fn check_proof(
         &mut self,
         headers: &HeaderMap,

@@ -40,6 +40,10 @@ def requires_url(request):
     return True
 
 
+# The levels that the client has set, the newest last.
+log_levels = []
+
+
 def offered(request, method, params):
     """Answers requests for resources and prompts, with fields that no specification defines."""
     link = {"type": "resource_link", "uri": "note://1", "name": "one", "vendor": 2}
@@ -56,6 +60,11 @@ def offered(request, method, params):
         if params["uri"] == "note://leaks":
             token = os.environ["NOTES_TOKEN"]
             return send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32603, "message": "bad " + token, "data": {"sent": [token]}}})
+        if params["uri"].startswith("note://huge/"):
+            mebibytes = int(params["uri"].split("/")[3])
+            return reply(request, {"contents": [{"uri": params["uri"], "text": "x" * (mebibytes << 20)}]})
+        if params["uri"] == "note://never":
+            return None
         return reply(request, {"contents": [{"uri": params["uri"], "text": "read " + params["uri"], "vendor": 3}]})
     if method == "resources/subscribe":
         reply(request, {})
@@ -92,6 +101,9 @@ def offered(request, method, params):
     if params.get("arguments", {}).get("text") == "blob":
         font = {"uri": "note://font", "mimeType": "font/ttf", "blob": "AAAA", "vendor": 8}
         return reply(request, {"content": [link, {"type": "resource", "resource": font}], "vendor": 7})
+    if params.get("arguments", {}).get("text") == "media":
+        image = {"type": "image", "data": "AAAA", "mimeType": "image/png", "annotations": {"audience": ["user"]}, "vendor": 9}
+        return reply(request, {"content": [image, {"type": "audio", "data": "BBBB", "mimeType": "audio/wav", "vendor": 10}]})
     if params.get("arguments", {}).get("text") == "long":
         described = {**link, "title": "First", "description": "the first note", "mimeType": "text/plain"}
         return reply(request, {"content": [{"type": "text", "text": "word " * 2000}, described, inside]})
@@ -323,6 +335,11 @@ def call(request):
         return reply(request, text(json.dumps([params["inputResponses"], params["requestState"]])))
     if mode == "modern" and name == "fail":
         return reply(request, {"resultType": "input_required", "inputRequests": {}, "requestState": "again"})
+    if mode == "quiet" and params["arguments"].get("text") == "exit":
+        os._exit(3)
+    if mode == "quiet" and log_levels:
+        told = {"level": log_levels[-1], "data": "at " + log_levels[-1]}
+        send({"jsonrpc": "2.0", "method": "notifications/message", "params": told})
     if mode == "never-answers":
         return
     if mode == "late" and calls == 1:
@@ -434,6 +451,8 @@ for line in sys.stdin:
             capabilities["prompts"] = {}
         if mode == "sloppy":
             capabilities.update({"prompts": {}, "resources": {}})
+        if mode == "quiet":
+            capabilities["logging"] = {}
         if mode in ("offers", "loud"):
             capabilities.update({"prompts": {}, "resources": {"subscribe": True}, "completions": {}, "logging": {}})
         if mode == "waits-for-others":
@@ -450,6 +469,9 @@ for line in sys.stdin:
             "strange-greeting": {"protocolVersion": 17, "capabilities": 7, "serverInfo": []},
         }
         reply(request, {**greeting, **odd.get(mode, {})})
+    elif method == "logging/setLevel":
+        log_levels.append(request["params"]["level"])
+        reply(request, {})
     elif mode == "watches-roots" and method in ("notifications/initialized", "notifications/roots/list_changed"):
         send({"jsonrpc": "2.0", "id": f"roots-{len(roots)}", "method": "roots/list"})
     elif mode == "watches-roots" and str(request.get("id")).startswith("roots-"):

@@ -34,6 +34,10 @@ pub const WITHOUT_NAMESPACES: &[&str] = &["unshare", "-Ur", "bash", "-c", NO_MOR
 const NO_MORE: &str = r#"echo 0 > /proc/sys/user/max_user_namespaces &&
 exec setpriv --bounding-set -all --inh-caps -all --no-new-privs -- "$@""#;
 
+/// A program that runs a command and prints its peak memory in kilobytes on standard error.
+const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; \
+    print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)";
+
 /// The environment variable that forces all runs of `haft sandbox` to one level. Its only value is `landlock`.
 pub const SANDBOX_LEVEL: &str = "HAFT_TEST_SANDBOX_LEVEL";
 
@@ -98,6 +102,15 @@ impl HaftCommand {
             stdout: String::from_utf8_lossy(&stdout).into_owned(),
             stderr: String::from_utf8_lossy(&stderr).into_owned(),
         }
+    }
+
+    /// Runs the program to its end. Also returns the peak memory of the program and its child processes, in megabytes.
+    pub fn output_with_peak_memory(self) -> (HaftOutput, u64) {
+        let mut ran = self.through(&["python3", "-c", PEAK]).output();
+        let (stderr, peak) = ran.stderr.rsplit_once("peak ").expect("the wrapper prints the peak");
+        let megabytes = peak.trim().parse::<u64>().unwrap() / 1024;
+        ran.stderr = stderr.to_owned();
+        (ran, megabytes)
     }
 
     /// Starts the program and leaves it running, with pipes for all three streams.

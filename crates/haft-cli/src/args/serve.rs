@@ -48,7 +48,7 @@ fn default_address() -> SocketAddr {
 /// Create, list and revoke the API keys of `haft serve`
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  haft keys create laptop\n  haft keys create ci --expires 90d --scope api\n  haft keys list\n  haft keys revoke key_1f2e3d4c5b6a"
+    after_help = "Examples:\n  haft keys create laptop\n  haft keys create ci --expires 90d --scope api\n  haft keys list\n  haft keys rotate key_1f2e3d4c5b6a\n  haft keys revoke key_1f2e3d4c5b6a"
 )]
 pub(crate) struct KeysArgs {
     #[command(subcommand)]
@@ -62,6 +62,9 @@ pub(crate) enum KeysCommand {
         after_help = "Examples:\n  haft keys create laptop\n  haft keys create ci --expires 90d --tenant acme --subject ci"
     )]
     Create(KeysCreateArgs),
+    /// Replace an API key by a new one and print it; the old one stays valid for a while
+    #[command(after_help = "Example:\n  haft keys rotate key_1f2e3d4c5b6a --overlap 24h")]
+    Rotate(KeysRotateArgs),
     /// List the API keys, without their secrets
     #[command(after_help = "Examples:\n  haft keys list\n  haft keys list --json")]
     List {
@@ -118,6 +121,25 @@ pub(crate) struct KeysCreateArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct KeysRotateArgs {
+    /// The key id
+    #[arg(value_name = "ID")]
+    pub(crate) id: String,
+
+    /// The time for which the old key stays valid, for example 10m, 24h, or 0 for a key that leaked
+    #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = overlap)]
+    pub(crate) overlap: Duration,
+
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn overlap(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { crate::settings::duration(text) }
 }
 
 fn tenant(text: &str) -> Result<String, String> {

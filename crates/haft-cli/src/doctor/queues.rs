@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use haft_config::ResolvedConfig;
 
-/// The name of the queue that is used by every tool for which no queue is configured.
+/// The name of the queue for all tools without a configured queue.
 const DEFAULT: &str = "default";
 
 /// The check result of one queue.

@@ -8,7 +8,8 @@ use haft_core::tool::ToolDefinition;
 use haft_runtime::models::{ModelToolFit, tool_fit};
 use serde_json::{Value, json};
 
-/// The result of the check. If models search for tools, the check is not needed, because a search always fits.
+/// The result of the check. If models search for tools, haft makes no such check, because the short tool list with the
+/// search always fits.
 pub(super) struct ToolsFinding {
     tools: usize,
     fit: ModelToolFit,

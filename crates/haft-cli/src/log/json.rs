@@ -26,7 +26,8 @@ impl JsonLines {
         Self { content, reader: EventReader::with_audit(), seq: 0 }
     }
 
-    /// Returns the line of an event; `None` for an event that programs do not see, or that consists only of content.
+    /// Returns the line of an event. Returns `None` for an event that programs do not see, and, without content
+    /// capture, for an event that consists only of content.
     pub(super) fn line(&mut self, event: &Event, now_ms: u64) -> Option<String> {
         let (place, kind) = self.reader.read(event)?;
         let kind = match self.content {

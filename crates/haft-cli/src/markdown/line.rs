@@ -40,8 +40,8 @@ impl MarkdownLine {
     }
 }
 
-/// Detects a fence. A fence may name a language, so haft must have the complete line. If a backtick follows later in
-/// the line, the text is inline code.
+/// Detects the fence of a code block. A language name may follow the fence, so the decision needs the complete line. If
+/// another backtick follows in the line, the line is text with inline code.
 fn fence(text: &str, indent: usize, mark: &str, rest: TextCompleteness) -> Option<(usize, MarkdownLine)> {
     let end = text.find('\n');
     let taken = end.unwrap_or(text.len());

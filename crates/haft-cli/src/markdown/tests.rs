@@ -87,7 +87,7 @@ fn unclosed_mark_is_flushed_at_the_byte_limit() {
 
 /// The search for the end of a marker has the same limit for a complete text as for a text that arrives in chunks.
 #[test]
-fn spans_over_the_limit_render_equally_whole_or_streamed() {
+fn streamed_span_over_the_limit_renders_like_a_complete_one() {
     for letter in ["x", "ü", "字"] {
         let long = letter.repeat(HELD_BYTES_MAX);
         for text in [format!("**{long}** b"), format!("`{long}` b"), format!("```{long}\n*a*\n```\n*b*")] {
@@ -109,7 +109,7 @@ proptest! {
 
     /// Checks that a table that arrives in chunks looks like one that arrives at once.
     #[test]
-    fn table_renders_equally_whole_or_streamed(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
+    fn streamed_table_renders_like_a_complete_one(text in "(\\|[ab|\n -]{0,12}\n|\\|-\\|-\\|\n|[ab\n]{0,6}){0,8}") {
         prop_assert_eq!(whole(&text), in_pieces(&text));
     }
 }

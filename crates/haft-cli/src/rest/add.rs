@@ -6,8 +6,8 @@ use haft_core::name::Namespace;
 use haft_tools::rest::openapi::OpenApiSource;
 use serde_json::{Map, Value, json};
 
-use super::super::exit::ExitReason;
-use super::super::settings::{self, CliError};
+use super::super::cli_error::CliError;
+use super::super::settings;
 use super::super::terminal::counted;
 use super::super::tools::{search_note, tokens_by_length, tokens_text};
 use super::args::{RestAddArgs, RestRemoveArgs};
@@ -33,7 +33,7 @@ pub(crate) fn header(text: &str) -> Result<(String, String), String> {
 /// Adds an OpenAPI document. Reads it before writing the configuration, so that only a valid document is added.
 pub(super) async fn add(args: &RestAddArgs) -> Result<RestCommandOutput, CliError> {
     let home = settings::home()?;
-    Namespace::new(&args.name).map_err(|error| (ExitReason::Usage, error.to_string()))?;
+    Namespace::new(&args.name).map_err(CliError::usage)?;
     let entry = ConfigEntry { section: SECTION, name: &args.name };
     let path = home.config();
     if !args.replace {
@@ -79,46 +79,45 @@ pub(super) fn remove(args: &RestRemoveArgs) -> Result<RestCommandOutput, CliErro
 fn refused(error: &EditError) -> CliError {
     let hint = match error {
         EditError::Exists { .. } => {
-            "\nhint: choose another name, remove the old entry first, or replace it with --replace"
+            Some("choose another name, remove the old entry first, or replace it with --replace")
         }
         EditError::Absent { .. }
         | EditError::Unreadable(..)
         | EditError::Invalid(_)
         | EditError::Unwritable(..)
-        | EditError::Changed(_) => "",
+        | EditError::Changed(_) => None,
     };
-    (ExitReason::Input, format!("{error}{hint}"))
+    CliError::input(error).with_optional_hint(hint)
 }
 
 fn removal_refused(path: &Path, error: &EditError) -> CliError {
     let hint = match error {
-        EditError::Absent { .. } => format!(
-            "\nhint: `haft rest list` lists all OpenAPI documents; this command changes only {}",
+        EditError::Absent { .. } => Some(format!(
+            "`haft rest list` lists all OpenAPI documents; this command changes only {}",
             path.display()
-        ),
+        )),
         EditError::Exists { .. }
         | EditError::Unreadable(..)
         | EditError::Invalid(_)
         | EditError::Unwritable(..)
-        | EditError::Changed(_) => String::new(),
+        | EditError::Changed(_) => None,
     };
-    (ExitReason::Input, format!("{error}{hint}"))
+    CliError::input(error).with_optional_hint(hint)
 }
 
 fn not_added(reason: &str) -> CliError {
-    let hint = "hint: --base-url sets the server and --header sets credentials; the variables in both must be set in this shell";
-    (ExitReason::Input, format!("haft did not add the OpenAPI document: {reason}\n{hint}"))
+    let hint = "--base-url sets the server and --header sets credentials; the variables in both must be set in this shell";
+    CliError::input(format!("haft did not add the OpenAPI document: {reason}")).with_hint(hint)
 }
 
 /// Returns the source with an absolute path, so that it is valid from every directory.
 fn absolute(source: &str) -> Result<String, CliError> {
-    match OpenApiSource::parse(source).map_err(|error| (ExitReason::Usage, error.to_string()))? {
+    match OpenApiSource::parse(source).map_err(CliError::usage)? {
         OpenApiSource::Url(_) => Ok(source.to_owned()),
         OpenApiSource::File(path) => {
-            let path = std::path::absolute(&path).map_err(|error| (ExitReason::Usage, error.to_string()))?;
-            let text = path
-                .to_str()
-                .ok_or((ExitReason::Usage, "the path of the OpenAPI document is not UTF-8".to_owned()))?;
+            let path = std::path::absolute(&path).map_err(CliError::usage)?;
+            let text =
+                path.to_str().ok_or(CliError::usage("the path of the OpenAPI document is not UTF-8"))?;
             Ok(text.to_owned())
         }
     }

@@ -6,8 +6,8 @@ use haft_tools::rest::RestTool;
 use haft_tools::rest::openapi::ImportResult;
 use serde_json::{Value, json};
 
-use super::super::exit::ExitReason;
-use super::super::settings::{self, CliError};
+use super::super::cli_error::CliError;
+use super::super::settings;
 use super::super::table::{Table, left};
 use super::super::terminal::counted;
 use super::args::RestCheckArgs;
@@ -20,16 +20,14 @@ pub(super) async fn check(args: &RestCheckArgs) -> Result<RestCommandOutput, Cli
     let Some(spec) = config.rest.specs.get(&args.name) else {
         let known: Vec<&str> = config.rest.specs.keys().map(String::as_str).collect();
         let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-        let message = format!(
-            "there is no OpenAPI document named `{}`; configured documents: {known}\nhint: `haft rest add` adds one",
-            args.name
-        );
-        return Err((ExitReason::Input, message));
+        let message =
+            format!("there is no OpenAPI document named `{}`; configured documents: {known}", args.name);
+        return Err(CliError::input(message).with_hint("`haft rest add` adds one"));
     };
     let imported = rest::import(&args.name, spec, around(&home, Freshness::Fetched)).await;
     let imported = imported.map_err(|error| {
-        let hint = format!("hint: change `openapiSpecs.{}` in haft.json", args.name);
-        (ExitReason::Input, format!("{}\n{hint}", haft_config::printable(&error)))
+        let hint = format!("change `openapiSpecs.{}` in haft.json", args.name);
+        CliError::input(haft_config::printable(&error)).with_hint(hint)
     })?;
     Ok(RestCommandOutput { text: findings(&imported), json: findings_json(&imported) })
 }

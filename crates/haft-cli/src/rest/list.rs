@@ -3,7 +3,8 @@
 use haft_sandbox::Home;
 use serde_json::{Value, json};
 
-use super::super::settings::{self, CliError};
+use super::super::cli_error::CliError;
+use super::super::settings;
 use super::super::table::{Table, left};
 use super::super::terminal::counted;
 use super::args::RestListArgs;

@@ -64,7 +64,7 @@ impl RunDisplay {
         self.screen.iter().for_each(|screen| screen.end(summary));
         let complaint = summary::complaint(finish, summary.exit);
         if let Some(complaint) = complaint.filter(|_| summary.exit != ExitReason::ClosedPipe) {
-            let _ = terminal::failed(summary.exit, &complaint);
+            let _ = complaint.report();
         }
         if written == ExitCode::SUCCESS { summary.exit.into() } else { written }
     }

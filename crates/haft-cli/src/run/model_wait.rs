@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use haft_core::duration_text::measured;
 use haft_core::model_error::ModelErrorKind;
 use haft_core::model_provider::{AttemptFollowUp, ModelAccount, ModelAttempt};
 
-use super::summary::time;
 use crate::terminal;
 
 /// The time before the wait is shown. Most replies begin earlier, and a line that appears only briefly is distracting.
@@ -63,17 +63,17 @@ impl ModelWait {
             WaitPhase::Thinking => format!("{model} is thinking"),
             WaitPhase::Retry { at, kind } => {
                 let left = at.saturating_duration_since(now);
-                return Some((format!("{model}: {}; next attempt in", kind.name()), time(left)));
+                return Some((format!("{model}: {}; next attempt in", kind.name()), measured(left)));
             }
             WaitPhase::Failed(_) => return None,
         };
-        Some((text, time(waited)))
+        Some((text, measured(waited)))
     }
 
     /// Returns the line for a wait that the user must see: an attempt failed and another one follows.
     pub(super) fn retry_line(&self) -> Option<String> {
         let WaitPhase::Retry { at, kind } = self.phase else { return None };
-        let after = time(at.saturating_duration_since(self.began));
+        let after = measured(at.saturating_duration_since(self.began));
         Some(format!("{}: {} ({}); next attempt in {after}", self.model, kind.name(), kind.row().hint))
     }
 
@@ -110,9 +110,9 @@ mod tests {
         let mut wait = ModelWait::started(&attempt("m"), now);
         assert_eq!(wait.status(now), None);
         let later = now + Duration::from_secs(2);
-        assert_eq!(wait.status(later), Some(("waiting for openai/m".into(), "2.0 s".into())));
+        assert_eq!(wait.status(later), Some(("waiting for openai/m".into(), "2 s".into())));
         wait.think();
-        assert_eq!(wait.status(later), Some(("openai/m is thinking".into(), "2.0 s".into())));
+        assert_eq!(wait.status(later), Some(("openai/m is thinking".into(), "2 s".into())));
         assert_eq!((wait.retry_line(), wait.fallback_line(&attempt("n"))), (None, None));
     }
 
@@ -122,11 +122,11 @@ mod tests {
         let wait = failed(AttemptFollowUp::Retry { after: Duration::from_secs(3) }, now);
         let line = wait.retry_line().unwrap();
         assert!(
-            line.starts_with("openai/m: overloaded (") && line.ends_with("next attempt in 3.0 s"),
+            line.starts_with("openai/m: overloaded (") && line.ends_with("next attempt in 3 s"),
             "{line}"
         );
         let status = wait.status(now + Duration::from_secs(1));
-        assert_eq!(status, Some(("openai/m: overloaded; next attempt in".into(), "2.0 s".into())));
+        assert_eq!(status, Some(("openai/m: overloaded; next attempt in".into(), "2 s".into())));
     }
 
     #[test]

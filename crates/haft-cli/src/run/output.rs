@@ -143,7 +143,7 @@ impl RunOutput {
             }
             ModelEvent::PartDelta { index, delta: PartDelta::Text(text) } => {
                 if reply.texts.get(*index) == Some(&true) && self.texts() == TextDestination::Streamed {
-                    // The status line of the wait is still in this row.
+                    // Clear this row first: it still contains the status line of the wait for the model.
                     terminal::clear_status_line();
                     let _ = reply.prose.write(text);
                     reply.seen |= !text.is_empty();
@@ -236,7 +236,7 @@ fn result(finish: &RunFinish, summary: &RunSummary) -> Value {
         "status": report.map(|report| report.status.name()),
         "metadata": report.map(|report| &report.metadata),
         "ts": finish.ended_ms,
-        "error": complaint(finish, summary.exit),
+        "error": complaint(finish, summary.exit).map(|error| error.to_string()),
         "turns": summary.turns,
         "tool_calls": summary.bill.calls,
         "requests": summary.bill.requests,

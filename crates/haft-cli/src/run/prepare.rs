@@ -16,27 +16,25 @@ use super::display::RunDisplay;
 use super::output::RunOutput;
 use crate::approver::TerminalApprover;
 use crate::args::{FileArgs, ShowArgs};
-use crate::ask;
+use crate::cli_error::CliError;
 use crate::elicitor::TerminalElicitor;
 use crate::exit::ExitReason;
 use crate::hints;
 use crate::piped_input;
 use crate::sandbox_refusal;
 use crate::servers;
-use crate::sessions;
-use crate::settings::{self, CliError, Configuration};
+use crate::settings::{self, Configuration};
 use crate::skills;
 use crate::status_line::waiting;
 use crate::terminal;
 use crate::variables::variable;
 use crate::watch::{self, CommandWatchers};
-use haft_config::agents::graph::AgentGraphError;
 use haft_config::skills::Skills;
 use haft_config::{ResolvedConfig, printable};
 use haft_runtime::models;
 use haft_runtime::recordings::RunRecorder;
-use haft_runtime::runs::{ResumeError, Variables};
-use haft_runtime::runtime::{ResumeFailure, StartError, Stores, Takeover};
+use haft_runtime::runs::Variables;
+use haft_runtime::runtime::{Stores, Takeover};
 use haft_runtime::spec::{RunSecrets, RunSpec};
 use haft_runtime::{AnswerSource, RunHandle, RunHooks, Runtime, SessionStorage};
 
@@ -103,8 +101,7 @@ fn outputs(
     }
     let root = home.data().join("outputs");
     let store = FileStore::of_session(&root, session, config.tool_output.limits.clone());
-    let refused =
-        |error| (ExitReason::Internal, format!("haft cannot open the store of tool outputs: {error}"));
+    let refused = |error| CliError::internal(format!("haft cannot open the store of tool outputs: {error}"));
     store.map(|store| Some(Box::new(store) as _)).map_err(refused)
 }
 
@@ -125,10 +122,10 @@ pub(crate) struct StartedRun {
 pub(crate) async fn start(
     show_args: ShowArgs,
     record: Option<&Path>,
-    given: RunSetup,
+    setup: RunSetup,
     mut job: RunLaunch,
 ) -> Result<StartedRun, CliError> {
-    let RunSetup { mut configuration, skills, variables, models, keeps_session, piped } = given;
+    let RunSetup { mut configuration, skills, variables, models, keeps_session, piped } = setup;
     let home = settings::home()?;
     let config = &mut configuration.resolved;
     config.trace_mcp |= show_args.trace_mcp;
@@ -191,7 +188,8 @@ pub(crate) fn accounting_stores(home: &Home) -> Stores {
     Stores::at(home)
 }
 
-/// Describes the wait before a run. The first start of a server may download its package.
+/// Describes the wait for servers before a run. This wait can be long, because the first start of a server may download
+/// its package.
 fn preparation(servers: &[&str]) -> String {
     match servers {
         [] => "preparing tools".to_owned(),
@@ -205,18 +203,18 @@ pub(crate) async fn launch(
     job: RunLaunch,
 ) -> Result<RunHandle, CliError> {
     let built = builder.build_with_warnings().await;
-    let (runtime, warnings) = built.map_err(|error| (ExitReason::Usage, error.to_string()))?;
+    let (runtime, warnings) = built.map_err(CliError::usage)?;
     for warning in &warnings {
         terminal::warn(&printable(warning));
     }
     match job {
         RunLaunch::New(spec) => {
-            runtime.start_with(*spec, RunSecrets::none(), hooks).await.map_err(|error| not_started(&error))
+            runtime.start_with(*spec, RunSecrets::none(), hooks).await.map_err(CliError::from)
         }
         RunLaunch::Resume { id, spec, more, takeover } => {
             let hooks = RunHooks { takeover, ..hooks };
             let resumed = runtime.resume_with(id, *spec, more, RunSecrets::none(), hooks).await;
-            resumed.map_err(|error| not_resumed(&error))
+            resumed.map_err(CliError::from)
         }
     }
 }
@@ -224,44 +222,6 @@ pub(crate) async fn launch(
 /// Prints a warning, with a hint about the command that helps.
 pub(crate) fn warn(warning: &str) {
     terminal::warn(&hints::with(&warning, hints::warning(warning)));
-}
-
-/// Returns the exit code and the message, with a hint, for a run that could not start.
-pub(super) fn not_started(error: &StartError) -> CliError {
-    let (exit, message): (ExitReason, &dyn std::fmt::Display) = match error {
-        // The inner error names the file already.
-        StartError::Agent(AgentGraphError::Load { error, .. }) => (ExitReason::Input, error),
-        StartError::Agent(_) | StartError::Input { .. } | StartError::Config(_) => (ExitReason::Input, error),
-        StartError::Policy(_) | StartError::ToolChoice { .. } | StartError::UnknownTools { .. } => {
-            (ExitReason::Usage, error)
-        }
-        StartError::Models(error) => return ask::refused(error),
-        StartError::Outputs(_)
-        | StartError::Store(_)
-        | StartError::AlreadyStarted { .. }
-        | StartError::QueueFull(_)
-        | StartError::Run(_) => (ExitReason::Internal, error),
-    };
-    (exit, hints::with(message, hints::start(error)))
-}
-
-/// Returns the error for a stored run that cannot be restored.
-pub(super) fn lost(problem: &dyn std::fmt::Display) -> CliError {
-    let message = format!("haft cannot restore the run: {problem}");
-    (ExitReason::Input, hints::with(&message, Some(hints::NOT_RESTORED)))
-}
-
-pub(super) fn not_resumed(error: &ResumeFailure) -> CliError {
-    let exit = match error {
-        ResumeFailure::Session(error) => return sessions::refused_by(error),
-        ResumeFailure::NoSpec | ResumeFailure::Spec(_) => return lost(error),
-        ResumeFailure::Start(error) => return not_started(error),
-        ResumeFailure::WorksForAnother { .. } | ResumeFailure::Run(ResumeError::Finished { .. }) => {
-            ExitReason::Input
-        }
-        ResumeFailure::Run(ResumeError::Run(_)) => ExitReason::Internal,
-    };
-    (exit, hints::with(error, hints::resume(error)))
 }
 
 impl StartedRun {
@@ -288,7 +248,7 @@ impl PendingRecording {
         variables: &Variables,
     ) -> Result<Self, CliError> {
         let tape = Tape::create(file, models::secrets(config, &**variables));
-        let tape = tape.map_err(|error| ask::unusable(&error))?;
+        let tape = tape?;
         let recorder = RunRecorder::new(Arc::clone(&tape));
         Ok(Self { tape, recorder: Arc::new(recorder), unused: Cell::new(Some(file.to_owned())) })
     }

@@ -9,14 +9,14 @@ use haft_core::internal_tools::final_report::ReportShape;
 use serde_json::Value;
 
 use crate::args::{FileArgs, RunArgs};
-use crate::exit::ExitReason;
+use crate::cli_error::CliError;
 use crate::hints;
 use crate::images;
-use crate::settings::{self, CliError, Configuration};
+use crate::settings::{self, Configuration};
 use crate::terminal;
 use crate::variables::variable;
-use haft_config::agents::graph::{AgentGraph, AgentGraphError};
-use haft_config::agents::loader::{self, AgentLoadError, AgentLoader, read_bounded};
+use haft_config::agents::graph::AgentGraph;
+use haft_config::agents::loader::{self, AgentLoader, read_bounded};
 use haft_config::agents::{AgentOverride, AgentOverrides, InputFormat};
 use haft_config::printable;
 use haft_config::project_instructions::{InstructionFile, ProjectInstructions};
@@ -37,24 +37,18 @@ pub(super) async fn spec(
     let overrides = overrides(args);
     let (agent, request) = match args.words.as_slice() {
         [agent] if agent.starts_with('@') => {
-            let hint = "hint: `haft run @AGENT 'your request'`, or - instead of the request to read it from standard input";
-            return Err((ExitReason::Usage, format!("the request for the agent is missing\n{hint}")));
+            let hint = "`haft run @AGENT 'your request'`, or - instead of the request to read it from standard input";
+            return Err(CliError::usage("the request for the agent is missing").with_hint(hint));
         }
         [agent, request @ ..] if agent.starts_with('@') => {
-            let agent = loader.read(&agent[1..], &overrides);
-            let refused =
-                |error: AgentLoadError| (ExitReason::Input, hints::with(&error, hints::agent(&error)));
-            (agent.map_err(refused)?, request.join(" "))
+            (loader.read(&agent[1..], &overrides)?, request.join(" "))
         }
         request => {
-            let agent =
-                loader::default_agent(&overrides).map_err(|error| (ExitReason::Input, error.to_string()))?;
+            let agent = loader::default_agent(&overrides).map_err(CliError::input)?;
             (agent, request.join(" "))
         }
     };
-    let refused =
-        |error: AgentGraphError| (ExitReason::Input, hints::with(&error, hints::agent_graph(&error)));
-    let graph = AgentGraph::gather(agent, loader).map_err(refused)?;
+    let graph = AgentGraph::gather(agent, loader)?;
     let changes = changes(args, overrides)?;
     let request = written_request(&request, "request").await?;
     let workspace = settings::workspace_spec(&args.policy, configuration).await?;
@@ -129,9 +123,9 @@ fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, Cl
         system: args.system.clone(),
         turns_max: args.max_turns,
         timeout: args.timeout,
-        tools: tools
-            .map_err(|error| (ExitReason::Usage, format!("the value of --tools is invalid: {error}")))?,
+        tools: tools.map_err(|error| CliError::usage(format!("the value of --tools is invalid: {error}")))?,
         allowed_tools: args.allowed_tools.as_deref().map(words),
+        continuations_max: None,
         output_schema: args.output_schema.as_deref().map(output_schema).transpose()?,
         overrides,
     })
@@ -141,7 +135,7 @@ fn changes(args: &RunArgs, overrides: AgentOverrides) -> Result<AgentChanges, Cl
 /// block signals. `noun` is the word for the request in messages.
 pub(crate) async fn written_request(word: &str, noun: &str) -> Result<String, CliError> {
     let unusable = |problem: &dyn std::fmt::Display| {
-        (ExitReason::Input, format!("{problem}\nhint: give UTF-8 text that is not empty"))
+        CliError::input(problem).with_hint("give UTF-8 text that is not empty")
     };
     let text = match word {
         "-" => {
@@ -155,7 +149,7 @@ pub(crate) async fn written_request(word: &str, noun: &str) -> Result<String, Cl
     };
     if text.len() as u64 > REQUEST_BYTES_MAX {
         let message = format!("the {noun} has more than {REQUEST_BYTES_MAX} bytes; shorten the {noun}");
-        return Err((ExitReason::Input, message));
+        return Err(CliError::input(message));
     }
     if text.trim().is_empty() {
         return Err(unusable(&format!("the {noun} is empty")));
@@ -172,10 +166,8 @@ fn read_stdin() -> std::io::Result<String> {
 /// Reads a JSON Schema from a file.
 pub(crate) fn output_schema(file: &Path) -> Result<Arc<Value>, CliError> {
     let wrong = |problem: String| {
-        (
-            ExitReason::Input,
-            format!("{}: {problem}\nhint: give a file that contains one JSON Schema", file.display()),
-        )
+        CliError::input(format!("{}: {problem}", file.display()))
+            .with_hint("give a file that contains one JSON Schema")
     };
     let text = read_bounded(file, SCHEMA_BYTES_MAX).map_err(wrong)?;
     let schema: Arc<Value> =

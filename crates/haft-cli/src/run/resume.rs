@@ -12,14 +12,14 @@ use haft_store::sessions::line::SessionStart;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::prepare::{RunLaunch, RunSetup, StartedRun, lost, not_resumed, start};
+use super::prepare::{RunLaunch, RunSetup, StartedRun, start};
 use super::{carry_out, request};
 use crate::agents;
 use crate::args::{Cli, CliCommand, ResumeArgs, RunArgs};
-use crate::exit::ExitReason;
+use crate::cli_error::CliError;
 use crate::piped_input;
 use crate::sessions;
-use crate::settings::{self, CliError};
+use crate::settings;
 use haft_runtime::Runtime;
 use haft_runtime::runtime::{ResumeFailure, Takeover};
 use haft_runtime::spec::RunSpec;
@@ -34,7 +34,7 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
     }
     let all = sessions::sessions()?;
     let id = sessions::find(&all, &args.id)?;
-    let opened = all.opened(id).map_err(sessions::refused)?;
+    let opened = all.opened(id)?;
     let more = match &args.request {
         Some(word) => Some(request::written_request(word, "request").await?),
         None => None,
@@ -49,20 +49,23 @@ async fn resumed(args: &ResumeArgs) -> Result<StartedRun, CliError> {
     }
     let directory = &spec.workspace.directory;
     if !directory.is_dir() {
-        return Err(lost(&format!("the directory `{}` of the run does not exist", directory.display())));
+        return Err(CliError::not_restored(format!(
+            "the directory `{}` of the run does not exist",
+            directory.display()
+        )));
     }
-    let given = RunSetup { piped, ..RunSetup::configured(&request::files_of(&spec))? };
+    let setup = RunSetup { piped, ..RunSetup::configured(&request::files_of(&spec))? };
     // Protect the files of the current configuration, which may differ from the files at the start of the run.
-    spec.workspace.protected = given.configuration.in_use().to_vec();
+    spec.workspace.protected = setup.configuration.in_use().to_vec();
     let takeover = if args.take_over { Takeover::Allowed } else { Takeover::Never };
     let job = RunLaunch::Resume { id, spec: Box::new(spec), more, takeover };
-    Box::pin(start(args.show, None, given, job)).await
+    Box::pin(start(args.show, None, setup, job)).await
 }
 
 /// Returns the spec that the session was started with. Version 1 stored the command line instead.
 async fn spec_of(id: SessionId, opened: SessionStart, more: Option<&str>) -> Result<RunSpec, CliError> {
     if let Some(origin) = opened.origin {
-        return Err(not_resumed(&ResumeFailure::WorksForAnother { origin }));
+        return Err(ResumeFailure::WorksForAnother { origin }.into());
     }
     if opened.spec.is_null() {
         let asked = [opened.run.request(), more.map(str::to_owned)];
@@ -73,10 +76,10 @@ async fn spec_of(id: SessionId, opened: SessionStart, more: Option<&str>) -> Res
         }
         return Ok(spec);
     }
-    let defaults = haft_config::defaults().map_err(|error| (ExitReason::Internal, error.to_string()))?;
+    let defaults = haft_config::defaults().map_err(CliError::internal)?;
     let runtime = Runtime::builder(defaults).home(settings::home()?).build().await;
-    let runtime = runtime.map_err(|error| (ExitReason::Usage, error.to_string()))?;
-    runtime.stored_spec(&Principal::local(), id).await.map_err(|error| not_resumed(&error))
+    let runtime = runtime.map_err(CliError::usage)?;
+    Ok(runtime.stored_spec(&Principal::local(), id).await?)
 }
 
 /// The command line that started a session of version 1, and its directory.
@@ -113,11 +116,11 @@ pub(super) async fn spec_of_stored_command_line(order: Value, request: &str) -> 
 /// Parses the stored command line with another request. First changes to the directory of the stored run, because file
 /// names are relative to it.
 fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, CliError> {
-    let order: StoredCommandLine =
-        serde_json::from_value(order).map_err(|_| lost(&"the run was not started from a command line"))?;
+    let order: StoredCommandLine = serde_json::from_value(order)
+        .map_err(|_| CliError::not_restored("the run was not started from a command line"))?;
     let directory = order.directory.into_os();
     let missing = |error| {
-        lost(&format!(
+        CliError::not_restored(format!(
             "haft cannot change to the directory `{}` of the run: {error}",
             Path::new(&directory).display()
         ))
@@ -126,8 +129,8 @@ fn parse_stored_command_line(order: Value, request: &str) -> Result<RunArgs, Cli
     let words = std::iter::once("haft".into()).chain(order.words.into_iter().map(StoredArgument::into_os));
     let mut typed = match Cli::try_parse_from(words).map(|cli| cli.command) {
         Ok(CliCommand::Run(typed)) => typed,
-        Ok(_) => return Err(lost(&"the session was not started with `haft run`")),
-        Err(error) => return Err(lost(&error)),
+        Ok(_) => return Err(CliError::not_restored("the session was not started with `haft run`")),
+        Err(error) => return Err(CliError::not_restored(&error)),
     };
     if let Some(last) = typed.words.last_mut() {
         request.clone_into(last);

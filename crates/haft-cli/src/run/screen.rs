@@ -4,12 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use haft_core::duration_text::measured;
 use haft_core::event::{CallProgress, Event, EventSink};
 use haft_core::event_log::note_text;
 use haft_core::model_event::{ModelEvent, PartDelta, PartStart};
 use haft_core::model_provider::{ModelAccount, ModelAttempt};
 use haft_core::model_reply::ReplyNote;
 use haft_core::position::{CallOperation, RunPosition, SessionId};
+use haft_core::result::ToolErrorKind;
 use haft_core::run::RunNote;
 use haft_core::run::event::{CallAnswer, RunEvent};
 use haft_core::run::final_turn::FinalTurnReason;
@@ -21,8 +23,9 @@ use serde_json::{Map, Value};
 
 use super::model_wait::ModelWait;
 use super::output::{RunOutput, TextDestination};
-use super::summary::{RunSummary, line, time};
+use super::summary::{RunSummary, line};
 use crate::args::{OutputFormat, ShowArgs};
+use crate::call::strip_error_label;
 use crate::sandbox_refusal::SandboxRefusal;
 use crate::{question, terminal};
 
@@ -68,14 +71,16 @@ enum ScreenVerbosity {
 #[derive(Debug, Default)]
 struct ScreenState {
     running: Vec<RunningCall>,
-    /// The path of each sub-agent: the names of the agents below the root run, by the session of the sub-agent.
+    /// For the session of each sub-agent, the names of the agents from the first one below the root agent to this
+    /// sub-agent.
     below: HashMap<SessionId, Vec<String>>,
     frame: usize,
     /// The text of the model in this turn.
     answer_text: String,
     /// For each part of the reply, true if it is text.
     texts: Vec<bool>,
-    /// The model request of the root run, until its text appears.
+    /// The root run's wait for a model reply. `None` if no request is in progress, or if the terminal already shows
+    /// text of the reply.
     model: Option<ModelWait>,
     /// The kinds of sandbox refusals for which the user has already seen a hint.
     hinted: HashSet<SandboxRefusal>,
@@ -86,13 +91,27 @@ struct ScreenState {
 struct RunningCall {
     session: SessionId,
     call: ToolCall,
-    /// The time at which the tool of this call started.
+    /// The time at which the tool of this call started; `None` while the call still waits for a slot or an approval.
     began: Option<Instant>,
-    /// The end of its output so far.
+    /// True after the tool returned; the answer may still wait for other calls of the turn.
+    is_over: bool,
+    /// True if another call of the same agent was running at the same time.
+    in_parallel: bool,
+    /// The end of the output that the call has written so far.
     output: String,
 }
 
 impl RunningCall {
+    fn new(session: SessionId, call: ToolCall) -> Self {
+        let output = String::new();
+        Self { session, call, began: None, is_over: false, in_parallel: false, output }
+    }
+
+    /// Returns true if the tool of this call is running now, for the agent with this session.
+    fn runs_in(&self, session: SessionId) -> bool {
+        self.session == session && self.began.is_some() && !self.is_over
+    }
+
     fn is_of(&self, operation: &CallOperation) -> bool {
         // Compare prefixes, because events contain only a prefix of the call id.
         self.session == operation.place.session && self.call.id.0.starts_with(&operation.call.0)
@@ -155,7 +174,7 @@ impl RunScreen {
         for running in std::mem::take(&mut state.running) {
             let Some(began) = running.began else { continue };
             let (indent, who) = standing(state.below.get(&running.session));
-            let (call, took) = (describe(&running.call), time(began.elapsed()));
+            let (call, took) = (describe(&running.call), measured(began.elapsed()));
             self.print_line(&format!(
                 "{indent}\x1b[31m✗\x1b[0m {who}{call} \x1b[2m{took}, interrupted\x1b[0m"
             ));
@@ -197,6 +216,7 @@ impl RunScreen {
             CallProgress::Message(text) | CallProgress::Part { message: Some(text), .. } => {
                 running.add_output(&format!("{text}\n"));
             }
+            CallProgress::Amount(amount) => running.add_output(&format!("{}\n", amount.text())),
             CallProgress::Part { message: None, .. } => {}
         }
     }
@@ -209,7 +229,7 @@ impl RunScreen {
                 state.below.insert(place.session, below);
             }
             RunEvent::Model(ModelEvent::Noted(note)) if note.is_alarm() => warn(note),
-            // The text of a sub-agent is the output of a call, not a message to the user.
+            // Ignore the text of a sub-agent: it is the output of a call, not a message to the user.
             RunEvent::Asked | RunEvent::Model(_) if place.parent.is_some() => {}
             RunEvent::Asked => {
                 state.answer_text.clear();
@@ -227,8 +247,7 @@ impl RunScreen {
                     self.show_interim_text(&mut state);
                     state.model = None;
                 }
-                let (session, call) = (place.session, call.clone());
-                state.running.push(RunningCall { session, call, began: None, output: String::new() });
+                state.running.push(RunningCall::new(place.session, call.clone()));
             }
             RunEvent::Answered(answered) => self.ended(&mut state, place.session, answered),
             RunEvent::Noted(note) => self.noted(&state, place.session, note),
@@ -281,7 +300,21 @@ impl RunScreen {
         if let Some(running) = state.running.iter_mut().find(waits) {
             running.began = Some(Instant::now());
         }
+        let session = operation.place.session;
+        if state.running.iter().filter(|running| running.runs_in(session)).count() > 1 {
+            let now = state.running.iter_mut().filter(|running| running.runs_in(session));
+            now.for_each(|running| running.in_parallel = true);
+        }
         self.show_running(&state);
+    }
+
+    /// Marks a call whose tool has returned.
+    fn returned(&self, operation: &CallOperation) {
+        let mut state = self.state();
+        let found = state.running.iter_mut().find(|running| !running.is_over && running.is_of(operation));
+        if let Some(running) = found {
+            running.is_over = true;
+        }
     }
 
     fn ended(&self, state: &mut ScreenState, session: SessionId, answered: &CallAnswer) {
@@ -289,10 +322,11 @@ impl RunScreen {
         let found = state.running.iter().position(is_it);
         let Some(running) = found.map(|position| state.running.remove(position)) else { return };
         let sign = if answered.failure.is_none() { "\x1b[32m✓\x1b[0m" } else { "\x1b[31m✗\x1b[0m" };
-        let took = time(answered.latency);
+        let took = measured(answered.latency);
+        let parallel = if running.in_parallel { ", in parallel" } else { "" };
         let end = answered.failure.map_or_else(
-            || format!("{took}, {} bytes", answered.text.len()),
-            |kind| format!("{took}, {}: {}", kind.name(), first_line(&answered.text)),
+            || format!("{took}, {} bytes{parallel}", answered.text.len()),
+            |kind| format!("{took}, {}: {}", kind.name(), first_line(without_label(&answered.text, kind))),
         );
         let (indent, who) = standing(state.below.get(&session));
         self.print_line(&format!("{indent}{sign} {who}{} \x1b[2m{end}\x1b[0m", describe(&running.call)));
@@ -361,7 +395,7 @@ impl RunScreen {
         };
         let (_, who) = standing(state.below.get(&running.session));
         let call = describe(&running.call);
-        let end = format!(" {}{}", time(began.elapsed()), self.spent());
+        let end = format!(" {}{}", measured(began.elapsed()), self.spent());
         let line = match running.newest_line() {
             // Shorten the command, because its output is more useful.
             Some(newest) => format!("{frame} {who}{}{more} │ {newest}", cut(&call, CALL_CHARS_MAX)),
@@ -388,12 +422,12 @@ impl EventSink for RunScreen {
             Event::Run { place, event } => self.run_event(*place, event),
             Event::ToolStarted { operation, .. } => self.started(operation),
             Event::ToolProgress { operation, progress } => self.progressed(operation, progress),
-            // The wait for a sub-agent's model is a part of the call that runs the sub-agent.
+            // Ignore a model request of a sub-agent: the status line already shows the call that runs the sub-agent.
             Event::ModelStarted { place, .. } | Event::ModelFinished { place, .. }
                 if place.parent.is_some() => {}
             Event::ModelStarted { attempt, .. } => self.model_started(attempt),
             Event::ModelFinished { attempt, account, .. } => self.model_finished(attempt, account),
-            Event::ToolFinished { .. } => {}
+            Event::ToolFinished { operation, .. } => self.returned(operation),
         }
     }
 }
@@ -453,6 +487,15 @@ fn cut(text: &str, chars_max: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(chars_max).chain(['…']).collect()
+}
+
+/// Removes the label of an error that repeats its kind, which the line shows already.
+fn without_label(text: &str, kind: ToolErrorKind) -> &str {
+    let text = strip_error_label(text, kind);
+    if kind != ToolErrorKind::Denied {
+        return text;
+    }
+    text.strip_prefix("Write denied: ").or_else(|| text.strip_prefix("Read denied: ")).unwrap_or(text)
 }
 
 fn first_line(text: &str) -> String {

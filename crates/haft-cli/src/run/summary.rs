@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use haft_core::duration_text::measured;
 use haft_core::internal_tools::final_report::ReportStatus;
 use haft_core::position::SessionId;
 use haft_core::run::event::RunBill;
 use haft_core::run::finish::{FinishClass, FinishReason, RunAnswer, RunFinish};
 
+use crate::cli_error::CliError;
 use crate::exit::ExitReason;
 use crate::hints;
 use crate::terminal::counted;
@@ -57,15 +59,16 @@ pub(crate) fn detail(finish: &RunFinish) -> &str {
 }
 
 /// Returns the error message for the user; `None` for a successful run.
-pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<String> {
+pub(super) fn complaint(finish: &RunFinish, exit: ExitReason) -> Option<CliError> {
+    let failed = |message: String| Some(CliError::new(exit, message));
     let (row, hint, detail) = (finish.reason.row(), hint(finish), detail(finish));
     match row.class {
         FinishClass::Answered if exit == ExitReason::Success => None,
-        FinishClass::Answered => Some("the model reports that it did not complete the task".into()),
-        // The line about the stored session shows the next step.
-        FinishClass::Interrupted => Some(format!("the run ended early: {detail}")),
+        FinishClass::Answered => failed("the model reports that it did not complete the task".into()),
+        // Add no hint: the line about the stored session already shows the next step.
+        FinishClass::Interrupted => failed(format!("the run ended early: {detail}")),
         FinishClass::Limited | FinishClass::Budget | FinishClass::TimedOut | FinishClass::Failed => {
-            Some(format!("the run ended early: {detail}\nhint: {hint}"))
+            failed(format!("the run ended early: {detail}")).map(|error| error.with_hint(hint))
         }
     }
 }
@@ -92,26 +95,18 @@ pub(super) fn line(summary: &RunSummary) -> String {
         counted(calls, "call"),
         usage.input,
         usage.output,
-        time(summary.took)
+        measured(summary.took)
     )
 }
 
 /// Returns the line about the stored state of an interrupted run, and how to continue it.
-pub(super) fn kept(summary: &RunSummary) -> String {
+pub(super) fn stored_line(summary: &RunSummary) -> String {
     format!(
         "the run is stored with {} and {}; `haft resume last` continues it (session {})",
         counted(summary.turns, "turn"),
         counted(summary.bill.calls, "call"),
         &summary.session.to_string()[..8]
     )
-}
-
-pub(super) fn time(took: Duration) -> String {
-    if took < Duration::from_secs(1) {
-        format!("{} ms", took.as_millis())
-    } else {
-        format!("{:.1} s", took.as_secs_f64())
-    }
 }
 
 #[cfg(test)]

@@ -231,7 +231,7 @@ fn budget_covers_agent_and_its_sub_agents() {
             ("HELP", helper),
         ])
     };
-    // The helper spends the rest of the budget: it gets a last turn, and then the lead gets one.
+    // The helper spends the rest of the budget. First the helper gets a last turn, and then the lead gets a last turn.
     let helper = vec![using(date(), 950), told(ScriptStep::text("half"), "the call was not made")];
     let ran = run(&tree, script(helper), &["--output-format", "json", "@lead.md", "LEAD"]).expect_code(10);
     let said: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -444,14 +444,14 @@ fn sub_agent_answer_is_cached_for_equal_request() {
 
 #[test]
 fn agent_file_timeouts_and_size_limits_apply_to_its_calls() {
-    let tree = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\ntoolResponseMaxBytes: 600")]);
+    let tree = agents(&[("a.md", "toolTimeout: 1500\nllmTimeout: 3s\nmaxToolResponseBytes: 600")]);
     tree.file("home/haft.json", r#"{"tools": {"read": {"output": "store"}}}"#);
     tree.file("ws/long.txt", &"0123456789\n".repeat(100));
     let slow = ScriptStep::text("x")
         .at_pace(ResponsePace { first_byte_milliseconds: 60_000, ..ResponsePace::default() });
     let steps = [
         bash("sleep 30"),
-        told(ScriptStep::call("read", json!({"file_path": "long.txt"})), "timed out after 1.5s"),
+        told(ScriptStep::call("read", json!({"file_path": "long.txt"})), "timed out after 1.5 s"),
         told(slow, "tool_output"),
     ];
     let ran = run(&tree, Script::of(steps), &["@a.md", "go"]).expect_code(124);

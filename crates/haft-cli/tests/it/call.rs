@@ -187,7 +187,7 @@ fn endless_output_uses_bounded_memory_until_timeout() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(124), "{said}");
     assert!(
-        said.starts_with("error: Command timed out after 1s\ny\ny\n"),
+        said.starts_with("error: Command timed out after 1 s\ny\ny\n"),
         "{}",
         &said[..said.len().min(100)]
     );

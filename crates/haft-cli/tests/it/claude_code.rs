@@ -436,7 +436,7 @@ fn real_claude_code_settings_cannot_allow_an_action_that_a_rule_denies() {
     }
 }
 
-/// The hook and the permission prompt of the command are about the same action.
+/// The command reports one action to haft twice: in the hook, and in the permission prompt.
 #[test]
 fn real_claude_code_asks_haft_only_once_about_an_action() {
     for settings in [json!({}), json!({"permissions": {"ask": ["Bash(mkdir *)"]}})] {

@@ -15,7 +15,7 @@ use super::sessions::kill;
 /// The text by which the server recognises a request for a summary.
 const SUMMARY_REQUEST: &str = "Summarize the record below";
 
-const SMALL_WINDOW: &str = "contextWindow=8192";
+const SMALL_WINDOW: &str = "contextTokens=8192";
 
 /// Starts a server with this context window. It refuses each request that does not fit, as a provider does, and reports
 /// its own token counts.
@@ -79,8 +79,9 @@ fn inputs(tree: &TestTree, name: &str) -> usize {
     journal(tree).iter().filter(|line| !parsed(line)["told"][name].is_null()).count()
 }
 
-/// Returns the handle of the stored output that contains a code. This is the archive, or an output that did not fit
-/// into the context and was stored separately. The archive contains the handle of that output.
+/// Returns the handle of the stored output that contains a code. This is the archive of the compaction, or an output
+/// that did not fit into the context, so that haft stored it separately. The archive contains the handle of that
+/// output.
 fn holder(archived: &str, archive: &str, number: usize) -> String {
     if archived.contains(&code(number)) {
         return archive.to_owned();
@@ -102,7 +103,7 @@ fn run_of_500_turns_fits_any_window_and_keeps_its_first_facts_readable() {
         let steps = steps.chain([ScriptStep::text("read all of it")]).collect();
         let summaries = vec![ScriptStep::text("The user wants all files read."); 500];
         let first = server(window, steps, summaries);
-        let context = format!("contextWindow={window}");
+        let context = format!("contextTokens={window}");
         let ran = run(&tree, &first, &["-m", "openai/m", "--override", &context, "go"]).expect_code(0);
         assert_eq!(ran.stdout, "read all of it\n", "{window}");
         assert!(ran.stderr.contains("! haft compacted the context from "), "{}", ran.stderr);

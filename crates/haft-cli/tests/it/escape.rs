@@ -55,19 +55,19 @@ pub(crate) const TRIAL: EscapeTrial<'static> = EscapeTrial {
     wrapper: &[],
 };
 
-/// Tries a script that changes a file outside the workspace, unless the sandbox prevents it.
+/// Checks that the script changes a file outside the workspace without the sandbox, and no such file in the sandbox.
 #[track_caller]
 pub(crate) fn attempt(script: &str) {
     TRIAL.attempt(script);
 }
 
-/// Tries a script that prints the canary unless the sandbox prevents it.
+/// Checks that the script prints the canary without the sandbox, but not in the sandbox.
 #[track_caller]
 pub(crate) fn attempt_to_read(script: &str) {
     TRIAL.attempt_to_read(script);
 }
 
-/// Tries a script that prints `ESCAPED` if it succeeds. Never runs it without a sandbox.
+/// Runs a script that prints `ESCAPED` if it succeeds, and checks that it fails. Runs it only in the sandbox.
 #[track_caller]
 pub(crate) fn refused(script: &str) {
     TRIAL.refused(script);

@@ -81,6 +81,14 @@ mod watching;
 mod telemetry;
 // Secrets that must not appear in any output, log or file.
 mod canary;
+// Secrets that must not appear in the error replies, files and metrics of `haft serve`.
+mod serve_canary;
+// Compressed replies that would fill the memory, from servers of every kind.
+mod bombs;
+// Deep, long and invalid JSON from models and servers.
+mod hostile_json;
+// Other processes of the same user, which must not read the memory of haft.
+mod inspection;
 // Outputs that are too large or binary: stored, queried, retrieved.
 mod outputs;
 // Tables of all commands on a narrow terminal.

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Child;
+use std::time::{Duration, Instant};
 
 use haft_model_server::{ModelServer, Script, ScriptStep};
 use haft_testkit::{TestTree, TestUser, eventually, processes_with, send_signal, unique_marker};
@@ -11,7 +12,7 @@ use crate::run::haft;
 mod commands;
 mod doctor;
 mod hostile;
-mod http;
+pub(crate) mod http;
 mod import;
 mod leaks;
 mod login;
@@ -208,13 +209,25 @@ fn initialize_error_of_server_is_reported_verbatim() {
 }
 
 #[test]
+fn server_that_never_answers_initialize_fails_at_the_startup_timeout() {
+    let tree = tree();
+    let marker = unique_marker();
+    configure(&tree, "never-greets", &[&marker], r#", "startupTimeout": "300ms""#);
+    let began = Instant::now();
+    let ran = echo(&tree).expect_code(5);
+    assert!(ran.stderr.contains("was not ready within 300 ms"), "{}", ran.stderr);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    assert!(processes_with(&marker).is_empty());
+}
+
+#[test]
 fn unanswered_call_times_out_and_is_cancelled() {
     let tree = tree();
     let noted = tree.path("ws/noted");
     configure(&tree, "never-answers", &["x", noted.to_str().unwrap()], r#", "requestTimeout": 300"#);
     let ran = echo(&tree).expect_code(124);
     assert!(ran.stderr.contains("neither a result nor progress for 300 ms"), "{}", ran.stderr);
-    // On a slow machine haft may also have cancelled its ping.
+    // More lines may follow: on a slow machine, haft may also have cancelled its ping.
     assert!(tree.text("ws/noted").starts_with("cancelled\n"));
 }
 

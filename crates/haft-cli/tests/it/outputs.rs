@@ -293,7 +293,7 @@ fn notice_and_stats_count_the_same_lines_and_tokens() {
 fn tools_tokens_prints_token_count_per_definition() {
     let tree = tree();
     let table = tree.haft(&["tools", "--tokens"]).output().expect_code(0).stdout;
-    // The number follows the name and the word `about`.
+    // Skip the tool name, which is the first word of a line. The number follows the word `about`.
     let cost =
         |line: &str| line.split_whitespace().skip(1).find_map(|word| word.parse::<u64>().ok()).unwrap();
     let (sum, rows) = table

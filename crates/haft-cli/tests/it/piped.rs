@@ -15,7 +15,8 @@ fn run(tree: &TestTree, server: &ModelServer, words: &[&str]) -> HaftCommand {
     haft(tree, server, &[&["run", "-q", "-m", "openai/m"], words].concat())
 }
 
-const FRAMED: &str = "Review\n\nStandard input of this command, 10 bytes:\n<stdin>\n+new line\n</stdin>";
+const FRAMED: &str =
+    "Review\n\nText that the user piped in with this request, 10 bytes:\n<stdin>\n+new line\n</stdin>";
 
 #[test]
 fn piped_input_is_added_to_the_request() {

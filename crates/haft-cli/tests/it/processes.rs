@@ -166,7 +166,7 @@ fn killing_the_watcher_kills_the_process_tree() {
 
 /// Without a PID namespace the kernel does not kill the process tree, so the keeper must do it.
 #[test]
-fn killing_the_watcher_ends_the_tree_without_namespaces() {
+fn killing_the_watcher_kills_the_process_tree_if_there_are_no_namespaces() {
     for user in users() {
         let (tree, sleeper) = (TestTree::new(user), SleeperProcess::new());
         let words = ways(&sleeper);
@@ -265,7 +265,7 @@ fn command_runs_in_a_separate_session() {
     let tree = TestTree::new(TestUser::Ourselves);
     let marker = unique_marker();
     let mut haft = tree.confined(&[], &format!("exec -a {marker} sleep 60")).start();
-    // haft's own arguments contain the name too; only the command line of the command begins with it.
+    // The arguments of haft contain the marker too, but only the command line of the command begins with the marker.
     let command = || processes_with(&marker).into_iter().find(|pid| arguments_of(*pid).starts_with(&marker));
     eventually("the command runs", || command().is_some());
     let haft_pid = i32::try_from(haft.id()).unwrap();

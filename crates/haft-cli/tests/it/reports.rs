@@ -20,7 +20,8 @@ fn reports() -> [(&'static str, Value, Value); 7] {
     ]
 }
 
-/// Submits a report, as a call of the report tool or between tags with the word from the system prompt.
+/// Returns the step in which a model submits a report: as a call of the report tool, or between tags that contain the
+/// word from the system prompt.
 fn given(by: &str, format: &str, content: &Value) -> ScriptStep {
     let field = if content.is_string() { "content" } else { "content_json" };
     if by == "tool" {
@@ -45,7 +46,7 @@ fn script(by: &str) -> Script {
 /// One run asks seven agents concurrently, each for one format. Each agent first submits an invalid report and gets an
 /// error.
 #[test]
-fn every_report_format_works_by_tool_and_xml_on_every_api() {
+fn every_report_format_works_as_a_tool_call_and_between_tags_on_every_api() {
     for by in ["tool", "xml"] {
         let schema = "output: {format: json, schema: {type: object, properties: {colour: {type: string}}}}";
         let yaml = |format: &str| match format {

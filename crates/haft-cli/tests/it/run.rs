@@ -40,7 +40,7 @@ fn run(steps: impl IntoIterator<Item = ScriptStep>, words: &[&str]) -> HaftOutpu
     run_in(&here(), steps, &[&["-m", "openai/m"], words].concat())
 }
 
-/// Returns the step with the condition that the last tool result contains this text.
+/// Returns the step with the expectation that the last tool result in the request contains this text.
 pub(crate) fn told(step: ScriptStep, text: &str) -> ScriptStep {
     step.expecting(RequestExpectation {
         last_tool_result: Some(text.into()),
@@ -308,7 +308,8 @@ fn run_limits_have_exit_codes_and_print_the_last_answer() {
     let dates =
         |number: usize| (0..number).map(|_| ScriptStep::call("current_date", json!({}))).collect::<Vec<_>>();
     let with_end = |number: usize| [dates(number), vec![ScriptStep::text("what I have")]].concat();
-    // An answer that the model gives on its own in the last turn is a normal end; one after a refused call is not.
+    // If the model answers in the last turn without trying a call, the run ends normally. If the model tries a call
+    // first, haft refuses the call, and the run exits with 9.
     assert_eq!(run(with_end(2), &["--max-turns", "3", "go"]).expect_code(0).stdout, "what I have\n");
     let ran = run(with_end(3), &["--max-turns", "3", "go"]).expect_code(9);
     assert_eq!(ran.stdout, "what I have\n");
@@ -526,19 +527,22 @@ fn demo_prints_agent_calls_a_denied_write_the_cost_and_the_next_command() {
     assert!(ran.stdout.contains("The two invoices add up to 200"), "{}", ran.stdout);
     // The picture in the README shows the same run; `examples/recording.rs` draws it again.
     let picture = include_str!("../../../../docs/demo.svg");
-    for shown in ran.stdout.split_whitespace().chain(["✓", "✗", "january.csv", "agent__checker"]) {
+    for shown in
+        ran.stdout.split_whitespace().chain(["✓", "✗", "january.csv", "agent__checker", "parallel", "$0.037"])
+    {
         assert!(picture.contains(shown), "the picture does not show `{shown}`");
     }
     for part in [
         "The model in this demo follows a script",
         "✓ read january.csv",
         "✓ read february.csv",
+        ", in parallel\n",
         "✓ checker: bash",
         "✓ agent__checker",
         "✗ write /etc/total.txt",
         "✓ write total.txt",
         "(1 denied)",
-        "$0.0",
+        ", $0.037, ",
         "haft run -m anthropic/",
     ] {
         assert!(ran.stderr.contains(part), "{part}\n{}", ran.stderr);

@@ -25,7 +25,7 @@ assert **left** == right
 const SCREEN: &str = "\
 Let me look.
 ✓ bash sleep 0.7; echo red TIME, 4 bytes
-✗ write /etc/haft TIME, denied: Write denied: /etc/haft is a protected path
+✗ write /etc/haft TIME, denied: /etc/haft is a protected path
 Found it
 
 The build is red because tests/a.rs says no:

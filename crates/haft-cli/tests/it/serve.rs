@@ -41,8 +41,13 @@ pub(crate) fn stop(mut child: Child) -> String {
 }
 
 fn get(address: &str, path: &str, key: &str) -> String {
+    send(address, &format!("GET {path}"), key)
+}
+
+/// Sends a request without a body, and returns the whole reply.
+pub(crate) fn send(address: &str, what: &str, key: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
-    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n");
+    let head = format!("{what} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\n");
     stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -154,6 +159,51 @@ fn sighup_reloads_the_configuration_unless_the_file_is_invalid() {
 }
 
 #[test]
+fn sighup_refuses_a_webhook_whose_secret_is_missing() {
+    let tree = tree();
+    let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
+    let admin = admin.expect_code(0).stdout.trim().to_owned();
+    tree.file("home/haft.json", r#"{"models": {"default": "openai/first"}}"#);
+    let (child, address) = start(&tree, &[]);
+    let webhook = json!({"url": "https://example.com/hook", "secret": "${MISSING_SECRET}"});
+    let config = json!({"models": {"default": "openai/second"}, "serve": {"approvalWebhook": webhook}});
+    tree.file("home/haft.json", &config.to_string());
+    send_signal(child.id(), libc::SIGHUP);
+    eventually("the metrics count the refused reload", || {
+        get(&address, "/metrics", &admin).contains(r#"haft_config_reloads_total{outcome="refused"} 1"#)
+    });
+    let models = get(&address, "/v1/models", &admin);
+    assert!(models.contains("openai/first") && !models.contains("openai/second"), "{models}");
+    assert!(!get(&address, "/metrics", &admin).contains(r#"haft_config_reloads_total{outcome="ok"} 1"#));
+    let errors = stop(child);
+    assert!(errors.contains("the server cannot sign its webhooks"), "{errors}");
+}
+
+#[test]
+fn rotated_key_keeps_its_owner_and_the_old_key_works_until_the_overlap_ends() {
+    let tree = tree();
+    let (child, address) = start(&tree, &[]);
+    let old = tree.haft(&["keys", "create", "ci"]).output().expect_code(0).stdout.trim().to_owned();
+    let listed = tree.haft(&["keys", "list", "--json"]).output().expect_code(0).stdout;
+    let keys: Value = serde_json::from_str(&listed).unwrap();
+    let id = keys.as_array().unwrap().iter().find(|key| key["name"] == "ci").unwrap()["id"].clone();
+    let rotate = |flags: &[&str]| {
+        let words = [&["keys", "rotate", id.as_str().unwrap()], flags].concat();
+        tree.haft(&words).output().expect_code(0).stdout.trim().to_owned()
+    };
+    let is_valid = |key: &str| get(&address, "/v1/models", key).starts_with("HTTP/1.1 200");
+    let new = rotate(&[]);
+    assert!(new != old && is_valid(&new) && is_valid(&old));
+    let newest = rotate(&["--overlap", "0"]);
+    assert!(is_valid(&newest) && !is_valid(&new) && !is_valid(&old), "the overlap is over");
+    tree.haft(&["keys", "rotate", "key_none"]).output().expect_code(42);
+    stop(child);
+    let audit = std::fs::read_to_string(tree.path("home/data/audit.jsonl")).unwrap();
+    assert_eq!(audit.matches("key.rotated").count(), 2, "{audit}");
+    assert!([&old, &new, &newest].iter().all(|key| !audit.contains(key.as_str())));
+}
+
+#[test]
 fn sighup_reloads_agents_and_skills_unless_a_file_is_invalid() {
     let tree = tree();
     let admin = tree.haft(&["keys", "create", "a", "--scope", "admin", "--scope", "api"]).output();
@@ -256,16 +306,17 @@ fn server_speaks_tls_and_http2_and_reloads_its_certificate_at_sighup() {
     tree.file("home/key.pem", "no key");
     send_signal(child.id(), libc::SIGHUP);
     let audit = || std::fs::read_to_string(tree.path("home/data/audit.jsonl")).unwrap_or_default();
-    eventually("the server reads the invalid key file", || audit().matches("config.reloaded").count() == 2);
+    eventually("the server reads the invalid key file", || audit().contains("config.refused"));
+    assert_eq!(audit().matches("config.reloaded").count(), 1);
     assert_eq!(get_securely(&address, &renewed).unwrap().0, 200);
     let errors = stop(child);
-    assert!(errors.contains("keeps the old certificate"), "{errors}");
+    assert!(errors.contains("keeps the old one: the server cannot use the TLS certificate"), "{errors}");
     let broken = tree.haft(&["serve", "--check", "--address", "127.0.0.1:0"]).output().expect_code(2);
     assert!(broken.stderr.contains("key.pem"), "{}", broken.stderr);
 }
 
 #[test]
-fn without_auth_the_local_user_needs_no_key() {
+fn local_user_needs_no_key_if_authentication_is_off() {
     let tree = tree();
     let (child, address) = start(&tree, &["--no-auth"]);
     assert!(get(&address, "/v1/models", "anything").starts_with("HTTP/1.1 200"));
@@ -318,7 +369,7 @@ fn server_writes_no_core_file_and_its_own_user_cannot_read_its_environment() {
         let values: Vec<&str> = core.split_whitespace().skip(4).collect();
         assert_eq!(values, ["0", "0", "bytes"], "as {user:?}");
         let read = tree.unconfined(&format!("cat /proc/{}/environ", child.id()));
-        // Root can always read it.
+        // Do not check this as root, which can read the environment of every process.
         if !(user == TestUser::Ourselves && users().len() > 1) {
             assert!(
                 read.stdout.is_empty() && read.stderr.contains("Permission denied"),
@@ -422,7 +473,7 @@ fn exchange(address: &str, lines: &str, message: &Value) -> String {
     read
 }
 
-fn post(address: &str, body: &Value) -> Value {
+pub(crate) fn post(address: &str, body: &Value) -> Value {
     post_with(address, "", body)
 }
 

@@ -3,7 +3,7 @@
 use std::thread;
 
 use haft_model_server::{ModelServer, ResponsePace, Script, ScriptStep, ScriptUsage};
-use haft_testkit::{TestTree, TestUser, eventually};
+use haft_testkit::{TestTree, TestUser, eventually, libc, send_signal};
 use serde_json::{Value, json};
 
 use super::serve::stop;
@@ -24,12 +24,38 @@ type ServeWords<'a> = &'a [&'a str];
 const SERVERS: [ServeWords<'static>; 2] =
     [&["serve", "--address", "127.0.0.1:0"], &["mcp", "serve", "--http", "127.0.0.1:0"]];
 
+/// An MCP server whose tool asks the model of its client.
+const ASKER: &str = r#"
+import json, sys
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+for line in sys.stdin:
+    request = json.loads(line)
+    method, id = request.get("method"), request.get("id")
+    if method == "initialize":
+        send(id=id, result={"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                            "serverInfo": {"name": "asker", "version": "1"}})
+    elif method == "tools/list":
+        send(id=id, result={"tools": [{"name": "ask", "inputSchema": {"type": "object"}}]})
+    elif method == "tools/call":
+        message = {"role": "user", "content": {"type": "text", "text": "Hello"}}
+        send(id="s", method="sampling/createMessage", params={"messages": [message], "maxTokens": 100})
+        reply = next(m for m in map(json.loads, sys.stdin) if m.get("id") == "s")
+        text = reply["result"]["content"]["text"] if "result" in reply else json.dumps(reply["error"])
+        send(id=id, result={"content": [{"type": "text", "text": text}]})
+    elif id is not None:
+        send(id=id, error={"code": -32601, "message": "unknown method"})
+"#;
+
 fn start(words: ServeWords<'_>) -> WorkspaceServer {
-    let tree = TestTree::new(TestUser::Ourselves);
+    start_in(TestTree::new(TestUser::Ourselves), words, &json!({}))
+}
+
+fn start_in(tree: TestTree, words: ServeWords<'_>, servers: &Value) -> WorkspaceServer {
     let price = json!({"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0});
     let models = json!({"default": "openai/m", "settings": {"openai/m": {"price": price}}});
     tree.directory("home/agents");
-    tree.file("home/haft.json", &json!({ "models": models }).to_string());
+    tree.file("home/haft.json", &json!({"models": models, "mcpServers": servers}).to_string());
     tree.file("home/agents/worker.md", AGENT);
     let pace = ResponsePace { first_byte_milliseconds: SLOW_MS, ..ResponsePace::default() };
     let reply = || ScriptStep::text("done").using(USAGE);
@@ -95,6 +121,56 @@ fn agent_calls_over_mcp_count_as_concurrent_responses_of_the_key() {
             assert_eq!(text(&slow.join().unwrap()), "done");
         });
         assert_eq!(text(&server.call_agent(&key, "fourth")), "done", "the ended run frees its place");
+        stop(server.child);
+    }
+}
+
+#[test]
+fn agent_call_over_mcp_is_refused_while_the_server_stops() {
+    let mut server = start(SERVERS[0]);
+    let key = limited_key(&server, &[]);
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| server.post(&key, &json!({"model": "worker", "input": "slow"})));
+        eventually("the slow run asks the model", || server.model.requests().len() == 1);
+        send_signal(server.child.id(), libc::SIGTERM);
+        eventually("the server stops", || server.read(&key, "/readyz").starts_with("HTTP/1.1 503"));
+        let refused = server.call_agent(&key, "second");
+        assert_eq!(refused["isError"], true, "{refused}");
+        assert!(text(&refused).contains("the server is stopping"), "{refused}");
+        assert_eq!(slow.join().unwrap().body["status"], "completed", "the server waits for the slow run");
+    });
+    assert_eq!(server.model.requests().len(), 1, "the refused call sends no model request");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn mcp_calls_are_audited_and_counted() {
+    for words in SERVERS {
+        let tree = TestTree::new(TestUser::Ourselves);
+        let script = tree.file("outside/asker.py", ASKER);
+        let sampling = json!({"model": "openai/m", "approval": "allow"});
+        let asker =
+            json!({"command": "python3", "args": [script], "startup": "required", "sampling": sampling});
+        let server = start_in(tree, words, &json!({ "asker": asker }));
+        let key = limited_key(&server, &["--usd-per-month", "1"]);
+        let called = server.call_tool(&key, "asker__ask", &json!({}));
+        assert_eq!(text(&called), "done", "{words:?}");
+        wait_of(&server.call_agent(&key, "second"), "cost limit for this month");
+        let audit = std::fs::read_to_string(server.tree.path("home/data/audit.jsonl")).unwrap();
+        let lines: Vec<Value> = audit.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let of_tool: Vec<&Value> = lines.iter().filter(|line| line["target"] == "asker__ask").collect();
+        assert_eq!((of_tool.len(), &of_tool[0]["event"]), (1, &json!("tool.executed")), "{audit}");
+        assert_eq!(of_tool[0]["principal"], "default/limited");
+        if words[0] == "serve" {
+            let admin = server.tree.haft(&["keys", "create", "admin", "--scope", "admin"]).output();
+            let metrics = server.read(admin.expect_code(0).stdout.trim(), "/metrics");
+            for row in [
+                r#"haft_tool_calls_total{tool="asker__ask",outcome="ok"} 1"#,
+                r#"haft_model_requests_total{outcome="ok"} 1"#,
+            ] {
+                assert!(metrics.contains(row), "{row}: {metrics}");
+            }
+        }
         stop(server.child);
     }
 }

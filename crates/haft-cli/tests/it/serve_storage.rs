@@ -6,17 +6,58 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use haft_model_server::ScriptStep;
-use haft_testkit::{TestTree, eventually};
+use haft_model_server::{ModelServer, Script, ScriptStep};
+use haft_testkit::{TestTree, TestUser, eventually};
 use serde_json::{Value, json};
 
-use super::serve::stop;
+use super::run::haft;
+use super::serve::{listening, stop};
 use super::serve_workspaces::{WorkspaceServer, bash, serve_with};
 
 /// Returns the files below a directory that contain a string.
 fn files_with(directory: &Path, text: &str) -> Vec<String> {
     let found = Command::new("grep").args(["-rlF", text]).arg(directory).output().unwrap();
     String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Runs a program so that every user can read and write its new files, unless the program sets other modes.
+const WITHOUT_UMASK: &[&str] = &["bash", "-c", "umask 000; exec \"$@\"", "bash"];
+
+/// Returns the paths below a directory that other users can access, with their modes.
+fn shared_paths(directory: &Path) -> Vec<String> {
+    let found =
+        Command::new("find").arg(directory).args(["-perm", "/077", "-printf", "%m %p\n"]).output().unwrap();
+    String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn all_data_is_private_even_without_a_umask() {
+    let tree = TestTree::new(TestUser::Ourselves);
+    tree.directory("home/agents");
+    let script = ["one", "two", "three"].iter().fold(Script::default(), |script, about| {
+        let calls = bash("head -c 300000 /dev/zero | tr '\\0' x");
+        script.about(about, [calls, ScriptStep::text("done")])
+    });
+    let model = ModelServer::start(script).unwrap();
+    let without_umask = |words: &[&str]| haft(&tree, &model, words).through(WITHOUT_UMASK);
+    let agent = "---\ndescription: Works.\nmodels: openai/m\ntools: [bash]\n---\nYou work.\n";
+    tree.file("home/agents/worker.md", agent);
+    let create = ["keys", "create", "k", "--scope", "api", "--scope", "builtin-tools"];
+    let key = without_umask(&create).output().expect_code(0).stdout.trim().to_owned();
+    let (child, address) = listening(without_umask(&["serve", "--address", "127.0.0.1:0"]));
+    let server = WorkspaceServer { tree, child, address, model };
+    server.ask(&key, "one", None);
+    let called = server.call_agent(&key, "two");
+    assert!(called.to_string().contains("done"), "{called}");
+    let words = ["run", "-m", "openai/m", "three"];
+    haft(&server.tree, &server.model, &words).through(WITHOUT_UMASK).output().expect_code(0);
+    let data = server.tree.path("home/data");
+    assert_eq!(shared_paths(&data), [""; 0]);
+    stop(server.child);
+    assert_eq!(shared_paths(&data), [""; 0]);
+    for name in ["audit.jsonl", "accounting.jsonl", "sessions", "events"] {
+        assert!(data.join(name).exists(), "{name}");
+    }
 }
 
 /// The size of the file system for haft's data, in bytes.
@@ -65,6 +106,8 @@ fn server_on_a_full_disk_refuses_new_runs_and_finishes_old_ones() {
     let (server, data) = with_small_disk(server);
     let begun = server.post(&key, &json!({"model": "worker", "input": "slow", "background": true}));
     let id = begun.body["id"].as_str().unwrap_or_else(|| panic!("{}", begun.body)).to_owned();
+    let conversation = server.post_to(&key, "/v1/conversations", &json!({})).body;
+    let items = format!("/v1/conversations/{}/items", conversation["id"].as_str().unwrap());
     // Three percent stay free, less than the five percent that new runs need.
     let used_up = free_bytes(&data) - SMALL_DISK_BYTES * 3 / 100;
     let filler = data.join("filler");
@@ -79,6 +122,12 @@ fn server_on_a_full_disk_refuses_new_runs_and_finishes_old_ones() {
     );
     let agent = server.call_agent(&key, "gateway");
     assert!(agent["isError"] == true && agent.to_string().contains("almost full"), "{agent}");
+    let item = json!({"items": [{"role": "user", "content": "x"}]});
+    for path in ["/v1/conversations", &items] {
+        let refused = server.post_to(&key, path, &item);
+        assert_eq!(refused.body["error"]["code"], "disk_full", "{path}: {}", refused.body);
+        assert!(refused.head.starts_with("HTTP/1.1 503"), "{path}: {}", refused.head);
+    }
     let workspace = server.tree.path("home/workspace/acme").join(&id);
     fs::write(workspace.join("go"), "").unwrap();
     let get = || server.get(&key, &format!("/v1/responses/{id}")).body;
@@ -95,7 +144,7 @@ fn server_on_a_full_disk_refuses_new_runs_and_finishes_old_ones() {
 fn storage_limits_remove_old_responses_and_refuse_a_large_tenant() {
     let conversations: [(&str, &[ScriptStep]); 2] =
         [("write", &[bash("head -c 3000000 /dev/zero > big; echo done")]), ("small", &[bash("echo small")])];
-    let serve = json!({"retention": {"maxResponses": 1}, "tenantMaxBytes": 2_000_000});
+    let serve = json!({"retention": {"maxResponses": 1}, "maxTenantBytes": 2_000_000});
     let server = WorkspaceServer::start(&serve, &conversations);
     let (anna, bert) = (server.key("anna", "acme"), server.key("bert", "other"));
     let ids: Vec<String> =
@@ -113,6 +162,8 @@ fn storage_limits_remove_old_responses_and_refuse_a_large_tenant() {
     let ask = |key: &str| server.post(key, &json!({"model": "worker", "input": "small"}));
     eventually("the tenant is refused", || ask(&anna).body["error"]["code"] == "tenant_quota_exceeded");
     assert!(ask(&anna).head.starts_with("HTTP/1.1 429"));
+    let create = |key: &str| server.post_to(key, "/v1/conversations", &json!({})).head[9..12].to_owned();
+    assert_eq!((create(&anna).as_str(), create(&bert).as_str()), ("429", "200"));
     let agent = server.call_agent(&anna, "small");
     assert!(agent["isError"] == true && agent.to_string().contains("delete responses"), "{agent}");
     assert_eq!(ask(&bert).body["status"], "completed", "the limit does not apply to another tenant");

@@ -21,11 +21,18 @@ for line in sys.stdin:
     method = request.get("method")
     if method == "tools/call":
         name = request["params"]["arguments"]["name"]
+        if request["params"]["arguments"].get("cached"):
+            os.makedirs(os.environ["XDG_CACHE_HOME"], exist_ok=True)
+            open(os.path.join(os.environ["XDG_CACHE_HOME"], name), "w").close()
+        if request["params"]["arguments"].get("filled"):
+            open("big", "wb").write(os.urandom(9000000))
         found = subprocess.run(["find", "/", "-name", name], capture_output=True, text=True).stdout
         text = " ".join(["in", os.getcwd(), "found", found, "tmp", *sorted(os.listdir("/tmp"))])
         result = {"content": [{"type": "text", "text": text}]}
     else:
-        look = {"name": "look", "inputSchema": {"type": "object", "properties": {"name": {"type": "string"}}}}
+        look = {"name": "look", "inputSchema": {"type": "object", "properties": {
+            "name": {"type": "string"}, "cached": {"type": "boolean"},
+            "filled": {"type": "boolean"}}}}
         result = {
             "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
                            "serverInfo": {"name": "looker", "version": "1"}},
@@ -82,15 +89,20 @@ impl WorkspaceServer {
 
     /// Calls the agent through the MCP gateway, and returns the result of the call.
     pub(crate) fn call_agent(&self, key: &str, request: &str) -> Value {
+        self.call_tool(key, "agent__worker", &json!({ "request": request }))
+    }
+
+    /// Calls a tool through the MCP gateway, and returns the result of the call.
+    pub(crate) fn call_tool(&self, key: &str, name: &str, arguments: &Value) -> Value {
         let meta = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {},
         });
-        let params = json!({"name": "agent__worker", "arguments": {"request": request}, "_meta": meta});
+        let params = json!({"name": name, "arguments": arguments, "_meta": meta});
         let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
         let head = format!(
             "Content-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: tools/call\r\n\
-             Mcp-Name: agent__worker\r\nContent-Length: {}\r\n",
+             Mcp-Name: {name}\r\nContent-Length: {}\r\n",
             body.len()
         );
         let text = exchanged(&self.address, key, "POST /mcp", &format!("{head}\r\n{body}"));
@@ -221,13 +233,36 @@ fn commands_see_only_the_workspace_of_their_own_conversation() {
 }
 
 #[test]
+fn mcp_server_cannot_read_its_cache_directory_of_another_principal() {
+    let name = format!("mine-{}", unique_marker());
+    let look = |cached: bool| ScriptStep::call("looker__look", json!({"name": name, "cached": cached}));
+    let conversations: [(&str, &[ScriptStep]); 2] =
+        [("write", &[look(true), look(false)]), ("read", &[look(false), look(false)])];
+    let server = WorkspaceServer::start(&json!({}), &conversations);
+    let anna = server.key("anna", "acme");
+    let (first, written) = server.ask(&anna, "write", None);
+    let cache = server.tree.path("home/cache/.tenants/acme/anna");
+    let cached = cache.join("looker/xdg").join(&name);
+    assert!(cached.exists() && written.contains(cached.to_str().unwrap()), "{written}");
+    assert!(server.ask(&anna, "again", Some(&first)).1.contains(&name), "the next process has the cache");
+    for (subject, tenant) in [("bert", "acme"), ("eve", "other")] {
+        let (_, found) = server.ask(&server.key(subject, tenant), "read", None);
+        assert!(found.contains("found") && !found.contains("mine-"), "{subject}: {found}");
+    }
+    let delete = ["store", "delete", "--principal", "acme/anna", "--yes"];
+    server.tree.haft(&delete).output().expect_code(0);
+    assert!(!cache.exists() && server.tree.path("home/cache/.tenants/acme/bert").exists());
+    stop(server.child);
+}
+
+#[test]
 fn response_that_fills_its_workspace_is_stopped() {
     let conversations: [(&str, &[ScriptStep]); 3] = [
         ("fill", &[bash("head -c 9000000 /dev/zero > big; sleep 60; echo survived")]),
         ("tmp", &[bash("head -c 9000000 /dev/zero > /tmp/big; sleep 60; echo survived")]),
         ("small", &[bash("echo small > file; cat file")]),
     ];
-    let server = WorkspaceServer::start(&json!({"workspaceMaxBytes": 5_000_000}), &conversations);
+    let server = WorkspaceServer::start(&json!({"maxWorkspaceBytes": 5_000_000}), &conversations);
     let key = server.key("anna", "acme");
     for input in ["fill", "tmp"] {
         let failed = server.post(&key, &json!({"model": "worker", "input": input, "background": false}));
@@ -247,6 +282,27 @@ fn response_that_fills_its_workspace_is_stopped() {
         assert_eq!(again.body["error"]["code"], "workspace_quota_exceeded", "{}", again.body);
     }
     assert_eq!(server.ask(&key, "small", None).1.trim(), "small", "another conversation works");
+    stop(server.child);
+}
+
+#[test]
+fn run_without_files_is_refused_after_its_mcp_server_has_filled_its_directory() {
+    let fill = ScriptStep::call("looker__look", json!({"name": "none", "filled": true}));
+    let look = ScriptStep::call("looker__look", json!({"name": "none"}));
+    let conversations: [(&str, &[ScriptStep]); 2] = [("fill", &[fill]), ("other", &[look])];
+    let server = WorkspaceServer::start(&json!({"workspaceMaxBytes": 5_000_000}), &conversations);
+    let (anna, bert) = (server.key("anna", "acme"), server.key("bert", "acme"));
+    let tool = json!({"type": "mcp", "server_label": "looker", "require_approval": "never"});
+    let ask = |key: &str, input: &str| {
+        server.post(key, &json!({"model": "openai/m", "input": input, "tools": [tool]}))
+    };
+    ask(&anna, "fill");
+    assert!(server.tree.path("home/workspace/acme/anna/big").exists());
+    assert!(server.tree.path("home/data/workspaces/acme/anna.json").exists(), "the directory can expire");
+    let refused = ask(&anna, "again");
+    assert!(refused.head.starts_with("HTTP/1.1 429"), "{}", refused.head);
+    assert_eq!(refused.body["error"]["code"], "workspace_quota_exceeded", "{}", refused.body);
+    assert_eq!(ask(&bert, "other").body["status"], "completed", "other principals are not affected");
     stop(server.child);
 }
 

@@ -160,7 +160,7 @@ fn skills_list_names_ignored_keys_of_trusted_claude_code_skills() {
     assert!(found.stdout.contains("pdf  ") && !found.stdout.contains("person"), "{}", found.stdout);
     assert!(found.stderr.contains("SKILL.md:3: the key `model` has no effect in haft"), "{}", found.stderr);
     assert!(found.stderr.contains("the skill lets only a person start it"), "{}", found.stderr);
-    // haft uses its own skill with the same name instead.
+    // If a skill that was written for haft has the same name, haft uses that skill instead.
     tree.file("home/skills/pdf/SKILL.md", "---\nname: pdf\ndescription: Own\n---\nHi.\n");
     assert!(listed().stdout.contains("Own") && !listed().stdout.contains("Fills"), "{}", listed().stdout);
 }

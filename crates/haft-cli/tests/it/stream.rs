@@ -280,7 +280,7 @@ fn failed_or_hanging_call_does_not_affect_others() {
         let answer = by_id(&answers, id);
         assert_eq!((&answer["error_kind"], &answer["content"]), (&kind, &json!(content)));
     };
-    check(1, json!("timeout"), "Command timed out after 1s\nwaiting\n");
+    check(1, json!("timeout"), "Command timed out after 1 s\nwaiting\n");
     check(2, json!("failed"), "(exit code: 1)");
     check(3, json!("unknown_tool"), "Unknown tool: nosuch");
     check(4, Value::Null, "ok\n");
@@ -330,7 +330,8 @@ fn interrupt_works_while_stdout_is_blocked() {
     let mut input = stream.input.take().unwrap();
     let feeder = std::thread::spawn(move || while writeln!(input, "{line}").is_ok() {});
     let pipe = stream.output.as_ref().unwrap();
-    // A line that does not fit into a page of the pipe is not split, so a part of each page stays free.
+    // The kernel does not split a line over two pages of the pipe. A part of each page stays free, so a full pipe
+    // contains fewer than `PIPE_BYTES` bytes.
     eventually("the pipe is full", || {
         rustix::io::ioctl_fionread(pipe.get_ref()).unwrap() + 4096 > PIPE_BYTES
     });

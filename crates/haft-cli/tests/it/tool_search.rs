@@ -580,7 +580,8 @@ fn prompt_of_each_turn_is_a_prefix_of_the_next_one_in_every_format() {
             model_server.requests().iter().map(|request| prompt(&request.body)).collect();
         assert_eq!(prompts.len(), TURNS, "{model}");
         for (turn, pair) in prompts.windows(2).enumerate() {
-            // Remove the brackets that close the list of messages, and a message that is continued.
+            // Remove the closing brackets at the end, because the next prompt continues the list of messages, and may
+            // continue its last message.
             let before = pair[0].trim_end_matches([']', '}']);
             assert!(pair[1].starts_with(before), "{model}: the prompt of turn {} changes", turn + 1);
         }
@@ -599,7 +600,8 @@ pub(super) fn tokens(text: &str) -> u64 {
     tiktoken_rs::o200k_base_singleton().count_ordinary(text) as u64
 }
 
-/// Returns the tools of a first request that the model sees: a deferred tool is sent, but not shown.
+/// Returns the tools in a request that the model sees. The request also contains deferred tools, which the provider
+/// does not show to the model.
 fn shown_tools(request: &Value) -> Value {
     let is_shown = |tool: &&Value| tool["defer_loading"] != true;
     request["tools"].as_array().unwrap().iter().filter(is_shown).cloned().collect()

@@ -16,7 +16,8 @@ fn tree(config: &str) -> TestTree {
     tree
 }
 
-/// Checks that standard error contains all strings, and that the page contains the strings in `shown`.
+/// Checks that standard error contains all strings in `said` and `shown`, and that the page contains the strings in
+/// `shown`.
 fn check(ran: &HaftOutput, said: &[&str], shown: &[&str]) {
     for words in said.iter().chain(shown) {
         assert!(ran.stderr.contains(words), "haft does not print `{words}`:\n{}\n{}", ran.stderr, ran.stdout);
@@ -59,7 +60,7 @@ fn unknown_and_inactive_tool_errors_match_the_troubleshooting_page() {
 }
 
 #[test]
-fn tool_denied_by_its_server_is_denied_to_streams_and_models() {
+fn tool_in_tools_denied_of_its_server_is_refused_in_streams_and_runs() {
     let tree = here();
     let command = tree.misbehaving_server("echo", &[]);
     let servers = format!(r#"{{"mcpServers": {{"s": {{{command}, "toolsDenied": ["e*"]}}}}}}"#);
@@ -83,12 +84,12 @@ fn tool_timeout_error_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"toolTimeout": "300ms"}"#);
     let ran = tree.haft(&["call", "bash", r#"{"command": "sleep 9"}"#]).output().expect_code(124);
     let hint = "hint: raise the limit with --timeout for one call, or with `toolTimeout`, `tools.bash.timeout` for all";
-    check(&ran, &[], &["error: Command timed out after 300ms", hint]);
+    check(&ran, &[], &["error: Command timed out after 300 ms", hint]);
 }
 
 #[test]
 fn notice_of_a_stored_output_matches_the_troubleshooting_page() {
-    let tree = tree(r#"{"toolResponseMaxBytes": 2000}"#);
+    let tree = tree(r#"{"maxToolResponseBytes": 2000}"#);
     tree.file("ws/big.txt", &"many words\n".repeat(10_000));
     let ran = tree.haft(&["call", "-v", "read", r#"{"file_path": "big.txt"}"#]).output().expect_code(0);
     for words in ["All of it is stored (", "size_cap", "Call tool_output(handle = \"session-"] {
@@ -102,7 +103,7 @@ fn mcp_start_error_matches_the_troubleshooting_page() {
     let tree = tree(r#"{"mcpServers": {"time": {"command": "haft-no-such-program"}}}"#);
     let ran = tree.haft(&["call", "time__get_current_time"]).output().expect_code(5);
     let shown = [
-        "error: tool provider `time`: the provider could not prepare its tools: mcp_start_failed:time: the server process could not be started: No such file",
+        "error: MCP server `time` did not start: the server process could not be started: No such file",
         "hint: `haft mcp test time` tests the server; its settings are in `mcpServers.time`",
     ];
     check(&ran, &[], &shown);
@@ -117,7 +118,7 @@ fn full_queue_error_matches_the_troubleshooting_page() {
 {"id": "2", "tool": "current_date", "args": {}}
 "#;
     let ran = tree.haft(&["call", "--stdin"]).stdin(calls).output();
-    let full = "queue `default` is full: 0 calls are waiting; try again later";
+    let full = "queue `default` is full: all its slots are in use, and `maxWaiting` is 0; try again later";
     assert!(ran.stdout.contains(full) && PAGE.contains(full), "{}", ran.stdout);
     assert!(PAGE.contains(
         "raise `queues.NAME.maxConcurrency` to run more calls at once, or `queues.NAME.maxWaiting` to let more wait"

@@ -84,8 +84,9 @@ fn accounting_records_policy_decision_of_every_call() {
         "provider_kind": "builtin", "namespace": "builtin", "answer": null,
     });
     check("bash", r#"{"command":"rm x"}"#, denied);
-    let nobody = json!({"decision": "ask", "rule": "ask write", "answer": "nobody", "approver": null});
-    check("write", r#"{"file_path":"x","content":""}"#, nobody);
+    let unapproved =
+        json!({"decision": "ask", "rule": "ask write", "answer": "no_approver", "approver": null});
+    check("write", r#"{"file_path":"x","content":""}"#, unapproved);
     let allowed = json!({"error_kind": null, "decision": "allow", "rule": null, "executed": true, "turn": 1});
     check("current_date", "{}", allowed);
     let unknown =

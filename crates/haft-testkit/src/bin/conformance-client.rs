@@ -81,8 +81,8 @@ fn authorizer(url: &Url, context: &Value, directory: &Path) -> Authorizer {
     Authorizer::new("conformance", url, oauth, file, Some(Arc::new(ConsentingBrowser))).unwrap()
 }
 
-/// Chooses the grant of the scenario. Writes the token, which the suite passes in its context, to a file, as a platform
-/// would do.
+/// Chooses the grant of the scenario. If the suite passes a token in its context, writes the token to a file, as a
+/// platform such as Kubernetes would do.
 fn grant(text: &dyn Fn(&str) -> Option<String>, directory: &Path) -> OauthGrantConfig {
     let file = |token: String| {
         let path = directory.join("assertion");

@@ -120,7 +120,7 @@ fn command_cannot_point_the_repository_elsewhere_by_two_calls_at_once() {
     }
 }
 
-/// A running call that has finished its first part, and waits before the second.
+/// A running call whose script has executed its first half, and waits for the file `go` before the second half.
 struct WaitingCall {
     child: Child,
     go: PathBuf,

@@ -20,8 +20,8 @@ pub(crate) const PATHNAME: &str = "socket.socket(socket.AF_UNIX).connect(outside
 pub(crate) const ABSTRACT: &str = "socket.socket(socket.AF_UNIX).connect('\\0' + os.environ['name'])";
 pub(crate) const DATAGRAM: &str =
     "socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(b'hello', outside + '/datagrams')";
-/// `socketpair` creates sockets without a call of `socket`, and a datagram socket can send to an address other than its
-/// peer.
+/// A filter for the system call `socket` alone would not stop this attempt: `socketpair` creates sockets too, and a
+/// datagram socket can send to an address other than its peer.
 pub(crate) const DATAGRAM_OF_A_PAIR: &str =
     "socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)[0].sendto(b'hello', outside + '/datagrams')";
 

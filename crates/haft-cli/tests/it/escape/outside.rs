@@ -119,8 +119,8 @@ checks!(attempt {
 
 #[test]
 fn command_cannot_write_through_the_directory_of_any_process() {
-    // Run the script only where it leads outside: without a sandbox, it must not write into directories of unrelated
-    // processes.
+    // Write only through a process whose directory is `outside`: the script also runs without a sandbox, where it must
+    // not write into the directories of unrelated processes.
     attempt(
         r#"cd "$outside"; for process in /proc/[0-9]*; do
             [ "$(readlink "$process/cwd")" = "$outside" ] && echo x > "$process/cwd/file"

@@ -111,7 +111,7 @@ fn command_cannot_rename_over_a_configuration_that_git_replaces() {
 }
 
 #[test]
-fn command_cannot_write_a_configuration_that_git_replaces_without_namespaces() {
+fn command_without_namespaces_cannot_write_a_configuration_that_git_replaces() {
     for user in users() {
         no_silent_change(user, EscapeTrial { wrapper: WITHOUT_NAMESPACES, ..REPOSITORY }, WRITE);
     }

@@ -11,26 +11,26 @@ use haft_testkit::{HaftOutput, TestTree};
 
 /// A received HTTP request.
 #[derive(Debug, Clone)]
-pub(super) struct McpHttpRequest {
-    pub(super) method: String,
-    pub(super) path: String,
-    pub(super) headers: BTreeMap<String, String>,
-    pub(super) body: String,
+pub(crate) struct McpHttpRequest {
+    pub(crate) method: String,
+    pub(crate) path: String,
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
 }
 
 impl McpHttpRequest {
-    pub(super) fn calls(&self, method: &str) -> bool {
+    pub(crate) fn calls(&self, method: &str) -> bool {
         self.body.contains(&format!("\"method\":\"{method}\""))
     }
 
-    pub(super) fn id(&self) -> String {
+    pub(crate) fn id(&self) -> String {
         let after = self.body.split("\"id\":").nth(1).unwrap_or("0");
         after.chars().take_while(char::is_ascii_digit).collect()
     }
 }
 
 /// Starts a server whose responses the test determines. Returns its address and a channel with the received requests.
-pub(super) fn serve(
+pub(crate) fn serve(
     answer: impl Fn(&McpHttpRequest) -> Vec<u8> + Send + Sync + 'static,
 ) -> (String, mpsc::Receiver<McpHttpRequest>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -50,7 +50,7 @@ pub(super) fn serve(
     (address, told)
 }
 
-pub(super) fn read(stream: &TcpStream) -> Option<McpHttpRequest> {
+pub(crate) fn read(stream: &TcpStream) -> Option<McpHttpRequest> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
@@ -71,13 +71,13 @@ pub(super) fn read(stream: &TcpStream) -> Option<McpHttpRequest> {
     Some(McpHttpRequest { method, path, headers, body: String::from_utf8_lossy(&body).into_owned() })
 }
 
-pub(super) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
+pub(crate) fn response(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let head =
         format!("HTTP/1.1 {status}\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len());
     [head.as_bytes(), body].concat()
 }
 
-pub(super) fn json(request: &McpHttpRequest, result: &str) -> Vec<u8> {
+pub(crate) fn json(request: &McpHttpRequest, result: &str) -> Vec<u8> {
     let body = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{result}}}", request.id());
     response("200 OK", "content-type: application/json\r\n", body.as_bytes())
 }
@@ -282,7 +282,7 @@ fn lost_reply_of_mutating_call_is_unknown_outcome() {
     let stream = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\nid: 1\nretry: 1\ndata:\n\n";
     let gateway = b"HTTP/1.1 504 Gateway Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
     check(gateway, "far__change", "unknown_outcome", "a gateway in front of the server answered 504");
-    // The result cannot be fetched, because the server offers no streams.
+    // haft cannot resume the stream to get the result, because the server refuses this request with 405.
     check(stream, "far__change", "unknown_outcome", "405 Method Not Allowed");
 }
 

@@ -64,7 +64,7 @@ fn import_finds_the_files_of_programs_at_their_paths() {
         let found = added["found"].as_array().unwrap();
         assert_eq!(found.len(), 1, "{added}");
         assert_eq!(found[0]["path"], tree.path(&path).to_str().unwrap(), "{added}");
-        // Of each note, the table contains a part.
+        // The table of expected results contains only a part of each note.
         let servers = found[0]["servers"].as_array().unwrap();
         let rows = expected.as_array().unwrap();
         assert_eq!(servers.len(), rows.len(), "{added}");
@@ -99,6 +99,50 @@ fn import_finds_the_files_of_programs_at_their_paths() {
         json!([["local", ["the content of the file `./note.txt`"]], ["remote", []]]),
         &["odd", "agent planner"],
     );
+}
+
+#[test]
+fn server_that_haft_cannot_resolve_is_not_imported() {
+    let tree = tree();
+    let entries = r#"{"mcpServers": {
+        "near": {"type": "http", "command": "npx"},
+        "far": {"type": "stdio", "url": "https://example.com/mcp"},
+        "text": {"command": "npx", "args": "-y pkg"}
+    }}"#;
+    tree.file("user/.cursor/mcp.json", entries);
+    let none = tree.haft(&["mcp", "import", "--yes"]).output().expect_code(0);
+    assert!(none.stdout.contains("haft found no server to add"), "{}", none.stdout);
+    for reason in
+        ["- near: ", "needs a `url`", "- far: ", "needs a `command`", "- text: ", "not a list of texts"]
+    {
+        assert!(none.stdout.contains(reason), "{reason}: {}", none.stdout);
+    }
+    let server = tree.misbehaving_server("good", &[]);
+    let with_good = entries.replacen("\"near\"", &format!("\"good\": {{{server}}}, \"near\""), 1);
+    tree.file("user/.cursor/mcp.json", &with_good);
+    let added = tree.haft(&["mcp", "import", "--yes"]).output().expect_code(0);
+    assert!(added.stdout.contains("added 1 server"), "{}", added.stdout);
+    let tools = tree.haft(&["tools"]).output().expect_code(0);
+    assert!(tools.stdout.contains("good__echo"), "{}", tools.stdout);
+}
+
+#[test]
+fn import_shows_variables_and_headers_before_it_asks() {
+    let tree = tree();
+    let entries = r#"{"mcpServers": {
+        "a": {"command": "x", "env": {"API_TOKEN": "s3cret-value", "NODE_OPTIONS": "--require ./x.js"}},
+        "b": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer s3cret-value"}}
+    }}"#;
+    tree.file("user/.cursor/mcp.json", entries);
+    let mut run = tree.haft(&["mcp", "import", "cursor"]).on_terminal();
+    run.wait_for("env API_TOKEN=(hidden)");
+    run.wait_for("env NODE_OPTIONS=--require ./x.js  ! can make the program run other code");
+    run.wait_for("header Authorization=(hidden)");
+    run.wait_for("add 2 servers?");
+    run.type_keys("n");
+    let refused = run.finish().expect_code(4);
+    assert!(!refused.stdout.contains("s3cret-value"), "{}", refused.stdout);
+    assert!(!tree.exists("home/haft.json"));
 }
 
 #[test]
@@ -291,6 +335,24 @@ fn second_install_changes_only_the_keys_of_haft() {
     assert_eq!(tree.text("user/.codex/config.toml.haft-backup"), before);
     tree.haft(&["mcp", "install", "codex", "--remove"]).output().expect_code(0);
     assert_eq!(tree.text("user/.codex/config.toml"), format!("{before}\n# about other\n[other]\na = 1\n"));
+}
+
+/// The user may add keys to the entry, such as an environment variable.
+#[test]
+fn second_install_keeps_the_keys_that_the_user_added() {
+    let tree = tree();
+    for (client, path) in [("claude", "user/.claude.json"), ("cursor", "user/.cursor/mcp.json")] {
+        tree.haft(&["mcp", "install", client]).output().expect_code(0);
+        let first = tree.text(path);
+        let mine = "\"env\": { \"HAFT_HOME\": \"/mine\" }, // mine\n      \"command\"";
+        let edited = first.replacen("\"command\"", mine, 1);
+        tree.file(path, &edited);
+        tree.haft(&["mcp", "install", client, "--", "--read-only"]).output().expect_code(0);
+        let second = tree.text(path);
+        assert!(second.contains(mine) && second.contains("--read-only"), "{second}");
+        let entries = |text: &str| text.matches("\"command\"").count();
+        assert_eq!((entries(&second), entries(&first)), (1, 1), "{second}");
+    }
 }
 
 #[test]

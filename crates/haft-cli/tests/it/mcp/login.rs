@@ -87,6 +87,26 @@ fn browser_login_authorizes_calls_until_logout() {
     assert!(refused.stderr.contains("haft mcp login far"), "{refused:?}");
 }
 
+/// A terminal or a desktop would open the link with the program of its scheme.
+#[test]
+fn login_refuses_forged_metadata_and_prints_no_link() {
+    let check = |field: &str, value: &str, reason: &str| {
+        let server = GuardedServer::start();
+        let place = configured(&server);
+        server.forge_metadata(field, value);
+        let refused = place.haft(&["mcp", "login", "far"]).output().expect_code(5);
+        let said = format!("{}{}", refused.stdout, refused.stderr);
+        assert!(said.contains(reason), "{field}: {said}");
+        assert!(!said.contains("$(") && !said.contains("redirect_uri"), "{field}: {said}");
+        assert!(!place.path("ws/x").exists() && !place.path("home/data/tokens/far.json").exists());
+    };
+    check("authorization_endpoint", "file:///..$(touch x)", "does not use https");
+    check("authorization_endpoint", "http://as.example.com/$(touch x)", "does not use https");
+    check("token_endpoint", "http://as.example.com/token", "does not use https");
+    check("issuer", "https://as.example.com", "different issuer");
+    check("resource", "https://other.example.com/mcp", "another server URL");
+}
+
 #[test]
 fn removing_a_server_deletes_its_token() {
     let server = GuardedServer::start();
@@ -279,7 +299,8 @@ fn strict_server_accepts_assertions_and_proofs_signed_with_a_key() {
     let called = run();
     assert_eq!(server.refusals(), [""; 0], "{called:?}");
     assert!(called.expect_code(0).stdout.contains("let in"));
-    // The second process uses the stored token and its key, and the third one a new token.
+    // The second process uses the stored token and its key. The third process gets a new token, because the stored one
+    // has expired.
     run().expect_code(0);
     server.expire();
     run().expect_code(0);

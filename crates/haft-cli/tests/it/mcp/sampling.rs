@@ -97,7 +97,7 @@ fn terminal_user_reviews_and_approves_sampling() {
     tree.file("home/haft.json", &config);
     let answered = |typed| answered_at_a_terminal(&tree, &["call", "bad__echo", "{}"], "(yes or no", typed);
     let shown = answered("no\n");
-    // The terminal breaks the question into lines.
+    // Join the words of the output, because the question on the terminal is broken into lines.
     let question = shown.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(question.contains("Allow `mine/m` to write up to 50 tokens for the MCP server?"), "{shown}");
     assert!(shown.contains("Be brief.") && shown.contains("capital of France"), "{shown}");

@@ -127,7 +127,7 @@ fn tool_list_change_during_a_call_applies_after_it() {
     configure(&tree, "changes", &[], "");
     let mut stream = McpCallStream::open(&tree, &[]);
     assert!(stream.ask("bad__late", r#"{"text":"x"}"#).contains("unknown_tool"));
-    // The server announces the change before it answers.
+    // The server announces its changed tool list before it answers this call.
     assert!(stream.ask("bad__slow", r#"{"text":"mine"}"#).contains("echo: mine"));
     let late = || stream.ask("bad__late", r#"{"text":"new"}"#).contains("echo: new");
     eventually("the tool list has the new tool", late);

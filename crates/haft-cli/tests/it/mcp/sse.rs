@@ -14,7 +14,7 @@ enum SseStreamBehavior {
     Steady,
     /// The stream breaks off once, when a tool is called. Its events have ids, so the stream can be resumed.
     Numbered,
-    /// The stream breaks off too, but its events have no ids.
+    /// The stream breaks off once, and its events have no ids, so the stream cannot be resumed.
     Lossy,
 }
 

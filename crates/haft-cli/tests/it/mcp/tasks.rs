@@ -115,7 +115,7 @@ fn task_that_never_ends_is_cancelled_at_the_time_limit() {
         let tree = tree();
         configure(&tree, form, "never-ends", r#", "toolTimeout": "2s""#);
         let ran = dig(&tree);
-        assert!(ran.code == Some(124) && ran.stderr.contains("timed out after 2s"), "{form}: {ran:?}");
+        assert!(ran.code == Some(124) && ran.stderr.contains("timed out after 2 s"), "{form}: {ran:?}");
         eventually("the server gets `tasks/cancel`", || tree.text("ws/record").contains("tasks/cancel"));
     }
 }

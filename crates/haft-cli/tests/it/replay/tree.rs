@@ -176,7 +176,7 @@ fn timed_out_run_replays_identically() {
     let tree = agents(&[
         ("lead.md", "agents: a.md"),
         ("a.md", "timeout: 3s"),
-        ("slow.md", "llmTimeout: 300ms\nmaxRetries: 1"),
+        ("slow.md", "llmTimeout: 300ms\nmaxAttempts: 1"),
     ]);
     let slow = || {
         ScriptStep::text("x")

@@ -8,7 +8,6 @@ use haft_testkit::{HaftOutput, TestTree, TestUser, eventually};
 use serde_json::{Value, json};
 
 use super::canned::{CannedServer, answer};
-use super::shop::python;
 use crate::run::{haft, server};
 
 /// Returns a tree with one tool, `rest__it`.
@@ -169,19 +168,12 @@ fn html_instead_of_json_is_an_error() {
 /// has read, never the whole response.
 const PEAK_MEGABYTES_MAX: u64 = 250;
 
-/// A program that runs a command and prints its peak memory in kilobytes on standard error.
-const PEAK: &str = "import resource, subprocess, sys; code = subprocess.run(sys.argv[1:]).returncode; \
-    print('peak', resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr); sys.exit(code)";
-
 #[test]
 fn hostile_responses_use_bounded_memory() {
-    let python = python();
     let check = |server: &CannedServer, code: i32| {
         let tree = tree(&server.url(), &json!({}));
-        let run = tree.haft(&["call", "rest__it", "{}"]);
-        let ran = run.through(&[python.to_str().unwrap(), "-c", PEAK]).output().expect_code(code);
-        let (_, peak) = ran.stderr.rsplit_once("peak ").unwrap();
-        let megabytes = peak.trim().parse::<u64>().unwrap() / 1024;
+        let (ran, megabytes) = tree.haft(&["call", "rest__it", "{}"]).output_with_peak_memory();
+        ran.expect_code(code);
         assert!(megabytes < PEAK_MEGABYTES_MAX, "{megabytes} MB");
     };
     check(&endless(), 3);

@@ -103,7 +103,7 @@ fn run_and_call_share_cached_outputs() {
 fn expired_cache_entry_is_requested_again() {
     let server = counter();
     let tree = tree(&server);
-    // A process takes longer than this to start.
+    // The entry expires after one millisecond, and the second process takes longer to start.
     configure(&tree, &server.url(), "1");
     assert_eq!(call(&tree, &[], "oslo").stdout, "answer 1\n");
     assert_eq!(call(&tree, &[], "oslo").stdout, "answer 2\n");

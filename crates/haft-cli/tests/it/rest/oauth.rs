@@ -11,7 +11,7 @@ use super::canned::{CannedServer, answer};
 const ID: &str = "client-of-ours";
 const SECRET: &str = "s3cret-of-the-client";
 
-/// Client id and secret in base64, as they are sent.
+/// The client id and the client secret in base64, as haft sends them to the token endpoint.
 const BASIC: &str = "Y2xpZW50LW9mLW91cnM6czNjcmV0LW9mLXRoZS1jbGllbnQ=";
 
 /// Starts a server that issues tokens `t0ken-number-0`, `t0ken-number-1` and so on.

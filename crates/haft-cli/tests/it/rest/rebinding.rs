@@ -11,7 +11,8 @@ use super::shop::python;
 const PUBLIC: &str = "93.184.216.34";
 const PRIVATE: &str = "127.0.0.1";
 
-/// Makes this many calls, in a network where the name resolves to each of these addresses in turn.
+/// Makes `calls` calls in a separate network, in which `answers` are the addresses that the successive lookups of the
+/// name return.
 fn call(answers: &[&str], says: &str, calls: usize) -> HaftOutput {
     let tree = TestTree::new(TestUser::Ourselves);
     tree.file(
@@ -39,7 +40,7 @@ fn dns_rebinding_to_a_private_address_is_refused() {
     };
     let fine = answer("200 OK", "", "the public one");
     let refused = "which is not a public address";
-    // A later answer for the name cannot redirect a checked request.
+    // haft connects to the address that it has checked, even if a later lookup of the name gives a private address.
     check(&[PUBLIC, PRIVATE], &fine, 1, "public 1, private 0", &["the public one"]);
     check(&[PUBLIC, PRIVATE], &fine, 2, "public 1, private 0", &["the public one", refused]);
     check(&[PRIVATE], &fine, 1, "public 0, private 0", &[refused]);

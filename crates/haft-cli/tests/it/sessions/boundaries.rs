@@ -56,8 +56,8 @@ impl CompleteRun {
         whole
     }
 
-    /// Resumes the run as if haft had been killed after this many lines, or in the middle of the next line. Every call
-    /// that had begun by then has created its mark file.
+    /// Resumes the run as if haft had been killed after this many lines, or in the middle of the next line. The
+    /// workspace then contains the marks of all calls that had begun before the kill.
     fn check(&self, lines: usize, part: NextLinePart) {
         let case = format!("killed after line {lines} of {} ({part:?})", self.lines.len());
         let kept = &self.lines[..lines];
