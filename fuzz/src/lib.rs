@@ -11,6 +11,7 @@ use futures_util::{FutureExt, StreamExt};
 use haft_config::agents::{AgentDefinition, AgentReadContext};
 use haft_core::conversation::{Conversation, Message, MessagePart, ModelApiFormat};
 use haft_core::event::NoEvents;
+use haft_core::framing::Framing;
 use haft_core::glob::ToolGlob;
 use haft_core::model_error::ModelError;
 use haft_core::model_event::ModelEvent;
@@ -25,7 +26,7 @@ use haft_models::cassette::{MatchRule, Recording, Replayer};
 use haft_models::claude_code::{
     ClaudeCode, ClaudeCodeSettings, ClaudeCommand, ClaudeExit, RunningCommand, StartCommand,
 };
-use haft_models::framing::Framing;
+use haft_models::framing;
 use haft_models::http::read_page;
 use haft_models::prompted_tools::read_calls;
 use haft_models::{DecodeContext, ErrorHead, WireFormat};
@@ -53,12 +54,12 @@ pub fn stream(wire: &dyn WireFormat, bytes: &[u8]) {
 
 /// Decodes server-sent events. The position of the cut between two chunks must not change the result.
 pub fn sse(bytes: &[u8]) {
-    frames(bytes, Framing::sse);
+    frames(bytes, framing::sse);
 }
 
 /// Decodes NDJSON lines. The position of the cut between two chunks must not change the result.
 pub fn ndjson(bytes: &[u8]) {
-    frames(bytes, Framing::lines);
+    frames(bytes, framing::lines);
 }
 
 fn frames(bytes: &[u8], framing: fn() -> Framing) {

@@ -18,7 +18,7 @@ pub(crate) fn fuzz_lock() -> Result<(), String> {
 }
 
 pub(crate) fn tests() -> Result<(), String> {
-    run("cargo", &["test", "--workspace", "--locked"])
+    run("cargo", &["test", "--workspace", "--locked", "--no-fail-fast"])
 }
 
 /// Tests races between a confined command and another program that replaces protected files, with 10,000 renames each.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
 
-use crate::step::{exists, run, tools_directory};
+use crate::step::{cargo_tool, run};
+use crate::tidy::files;
 
 /// The version of cargo-machete. Another version may have different findings.
 const MACHETE_VERSION: &str = "0.9.2";
@@ -51,30 +52,38 @@ fn distinct(tree: &str) -> usize {
 
 /// Fails if a manifest contains a dependency that its crate does not use.
 pub(crate) fn unused() -> Result<(), String> {
-    let program = if exists("cargo-machete") { PathBuf::from("cargo-machete") } else { installed()? };
+    let program = cargo_tool("cargo-machete", MACHETE_VERSION, &[])?;
     run(&program.to_string_lossy(), &["crates", "xtask"])
 }
 
-fn installed() -> Result<PathBuf, String> {
-    let root = tools_directory();
-    let program = root.join("bin/cargo-machete");
-    if !program.is_file() {
-        let root = root.to_string_lossy().into_owned();
-        run(
-            "cargo",
-            &[
-                "install",
-                "cargo-machete",
-                "--version",
-                MACHETE_VERSION,
-                "--locked",
-                "--debug",
-                "--root",
-                &root,
-            ],
-        )?;
+/// Fails if the root manifest lists a dependency that no member uses. cargo-machete does not check this list.
+pub(crate) fn unused_in_workspace() -> Result<(), String> {
+    let read = |path: &Path| fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    let root = read(Path::new("Cargo.toml"))?;
+    let manifests = files(Path::new(".")).into_iter().filter(|path| path.ends_with("Cargo.toml"));
+    let members = manifests.map(|path| read(&path)).collect::<Result<Vec<_>, _>>()?;
+    let unused = not_inherited(&root, &members);
+    if unused.is_empty() {
+        return Ok(());
     }
-    Ok(program)
+    Err(format!(
+        "no member uses these dependencies of the workspace; remove them from Cargo.toml: {}",
+        unused.join(", ")
+    ))
+}
+
+/// Returns the names in `[workspace.dependencies]` that no manifest inherits.
+fn not_inherited<'r>(root: &'r str, members: &[String]) -> Vec<&'r str> {
+    let lines = root.lines().skip_while(|line| *line != "[workspace.dependencies]").skip(1);
+    let listed = lines.take_while(|line| !line.starts_with('[')).filter(|line| !line.starts_with('#'));
+    let names = listed.filter_map(|line| line.split_once([' ', '.', '=']).map(|(name, _)| name));
+    let inherits = |line: &str, name: &str| {
+        let rest = line.strip_prefix(name).unwrap_or_default();
+        rest.starts_with(".workspace") || rest.starts_with(" = {") && rest.contains("workspace = true")
+    };
+    names
+        .filter(|name| !members.iter().flat_map(|text| text.lines()).any(|line| inherits(line, name)))
+        .collect()
 }
 
 #[cfg(test)]
@@ -84,6 +93,14 @@ mod tests {
     #[test]
     fn package_that_cargo_tree_lists_twice_counts_once() {
         assert_eq!(distinct("a v1.0.0\nb v1.0.0\na v1.0.0 (*)\n\na v2.0.0\n"), 3);
+    }
+
+    #[test]
+    fn workspace_dependency_that_no_member_inherits_is_found() {
+        let root = "[workspace.dependencies]\n# A comment.\na = \"1\"\nb-c = { version = \"1\" }\nd = \"1\"\n\n[profile.dev]\ne = 1\n";
+        let members =
+            ["[dependencies]\na.workspace = true\n".to_owned(), "b-c = { workspace = true }\n".to_owned()];
+        assert_eq!(not_inherited(root, &members), ["d"]);
     }
 
     #[test]

@@ -5,6 +5,7 @@
     reason = "a task prints to the terminal of the developer"
 )]
 
+mod advisories;
 mod api;
 mod check;
 mod claude_code;
@@ -16,6 +17,7 @@ mod function_lengths;
 mod fuzz;
 mod install;
 mod library_texts;
+mod markdown;
 mod mcp_servers;
 mod named_tests;
 mod prose;
@@ -28,10 +30,10 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test          install the programs that the tests need, then run every check of CI; --long also runs the long race tests, the escape tests at the level landlock, and the fuzz targets
 cargo xtask fuzz [S]      run every fuzz target (the parsers of untrusted data) for S seconds each; the default is 600
-cargo xtask tidy          check for shell scripts, machine-specific paths, wrong crate manifests, and hints in libraries
+cargo xtask tidy          check for shell scripts, machine-specific paths, wrong crate manifests, hints in libraries, and long lines of Markdown
 cargo xtask lengths       report the lengths of all functions, and name the longest ones
 cargo xtask prose         count patterns of unclear language; fails if a count rises
-cargo xtask deny          check licences, sources and bans of dependencies, unused dependencies, and the number of crates
+cargo xtask deny          check licences, sources and bans of dependencies, unused dependencies, and the number of crates; --advisories checks instead for known vulnerabilities, which needs the RustSec database
 cargo xtask install       install the programs and packages that the tests need
 cargo xtask conformance   run the official MCP conformance suite with haft's client and server
 cargo xtask bench         measure the sandbox, MCP calls, turns of runs, model requests and a large API (release build); --long also installs wrk and LiteLLM, and compares haft serve with LiteLLM";
@@ -49,6 +51,9 @@ fn main() -> ExitCode {
         "tidy" => tidy::tidy(),
         "prose" => prose::prose(),
         "lengths" => function_lengths::report(),
+        "deny" if more.as_deref() == Some("--advisories") => {
+            deny::program().and_then(|program| advisories::advisories(&program))
+        }
         "deny" => dependencies(),
         "install" => install::install(),
         "conformance" => conformance::install()
@@ -90,5 +95,6 @@ fn test() -> Result<(), String> {
 fn dependencies() -> Result<(), String> {
     dependencies::count()?;
     dependencies::unused()?;
+    dependencies::unused_in_workspace()?;
     deny::deny()
 }

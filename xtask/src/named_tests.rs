@@ -9,29 +9,41 @@ const PAGE: &str = "docs/security-model.md";
 /// The minimum number of tests that the page names. If fewer are found, this check no longer parses the page correctly.
 const NAMES_MIN: usize = 40;
 
-/// Reports each test that the page names and that does not exist.
+/// Reports each test that the page names and that does not exist, and each promise without a test.
 pub(crate) fn check(files: &[PathBuf], slips: &mut Vec<String>) {
     let Ok(page) = fs::read_to_string(PAGE) else { return slips.push(format!("xtask cannot read {PAGE}")) };
-    let names = named(&page);
+    let promises = promises(&page);
+    for promise in promises.iter().filter(|promise| promise.tests.is_empty()) {
+        slips.push(format!("{PAGE}: this promise names no test: {}", promise.text));
+    }
+    let names: Vec<&str> = promises.into_iter().flat_map(|promise| promise.tests).collect();
     if names.len() < NAMES_MIN {
         slips.push(format!("{PAGE}: found {} test names, expected at least {NAMES_MIN}", names.len()));
-    }
-    for promise in page.lines().filter(|line| is_promise(line) && named(line).is_empty()) {
-        slips.push(format!("{PAGE}: this promise names no test: {promise}"));
     }
     let read = |file: &Path| fs::read_to_string(file).unwrap_or_default();
     let missing = names.iter().filter(|name| !files.iter().any(|file| is_in(name, file, read)));
     slips.extend(missing.map(|name| format!("{PAGE}: the test `{name}` does not exist")));
 }
 
-/// Returns the names in the last column of the tables.
-fn named(page: &str) -> Vec<&str> {
-    let cells = page.lines().filter(|line| is_promise(line)).filter_map(|line| line.rsplit('|').nth(1));
-    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect()
+/// A promise of the page, which is an item of a list.
+struct NamedPromise<'a> {
+    /// The first line of the item.
+    text: &'a str,
+    tests: Vec<&'a str>,
 }
 
-fn is_promise(line: &str) -> bool {
-    line.starts_with("| ") && !line.starts_with("| promise")
+/// Reads the promises: items of the lists in the section about attackers, with one line for each test.
+fn promises(page: &str) -> Vec<NamedPromise<'_>> {
+    let section = page.lines().skip_while(|line| *line != "## Attackers and protections").skip(1);
+    let mut promises: Vec<NamedPromise<'_>> = Vec::new();
+    for line in section.take_while(|line| !line.starts_with("## ")) {
+        if let Some(text) = line.strip_prefix("- ") {
+            promises.push(NamedPromise { text, tests: Vec::new() });
+        } else if let (Some(promise), Some(name)) = (promises.last_mut(), line.strip_prefix("  - `")) {
+            promise.tests.push(name.trim_end_matches('`'));
+        }
+    }
+    promises
 }
 
 /// Returns true if the file is the module of the test and contains the test. A module `tests` may be part of its
@@ -72,11 +84,15 @@ fn is_in_table(lines: &[&str], name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const PAGE: &str = "| promise | tests |\n|---|---|\n| It `holds`. | `a::b::one`, `a::tests::two` |\n| It does not. | |\n";
+    const PAGE: &str = "- Before.\n## Attackers and protections\n### One\n- It `holds`,\n  always.\n  - `a::b::one`\n  - \
+                        `a::tests::two`\n- It does not.\n## Not promised\n- More.\n";
 
     #[test]
-    fn test_names_are_read_from_the_last_table_column() {
-        assert_eq!(named(PAGE), ["a::b::one", "a::tests::two"]);
+    fn tests_are_read_from_the_items_below_their_promise() {
+        let found = promises(PAGE);
+        let pairs: Vec<(&str, Vec<&str>)> =
+            found.into_iter().map(|found| (found.text, found.tests)).collect();
+        assert_eq!(pairs, [("It `holds`,", vec!["a::b::one", "a::tests::two"]), ("It does not.", vec![])]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::{library_texts, named_tests};
+use crate::{library_texts, markdown, named_tests};
 
 /// Checks every file in the project, and reports all findings at once.
 pub(crate) fn tidy() -> Result<(), String> {
@@ -15,6 +15,7 @@ pub(crate) fn tidy() -> Result<(), String> {
         if let Ok(text) = fs::read_to_string(file) {
             check_text(file, &text, &mut slips);
             library_texts::check(file, &text, &mut slips);
+            markdown::check(file, &text, &mut slips);
         }
     }
     named_tests::check(&files, &mut slips);
