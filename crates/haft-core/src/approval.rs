@@ -234,7 +234,7 @@ pub(crate) struct DeceptiveCharacters {
 }
 
 impl DeceptiveCharacters {
-    /// Adds the characters of a text.
+    /// Counts the deceptive characters of a text and adds them to the totals.
     pub(crate) fn add(&mut self, text: &str) {
         for (_, look) in looks(text) {
             match look {

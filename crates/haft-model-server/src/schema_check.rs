@@ -24,7 +24,7 @@ pub enum SchemaUse {
 const COMMON: &[&str] = &["type", "properties", "required", "items", "anyOf", "enum", "description"];
 /// Additional keywords for structured output.
 const OF_OUTPUT: &[&str] = &["additionalProperties", "title", "format"];
-/// Additional keywords that constrain a value.
+/// Keywords that constrain a value. OpenAI's strict schemas accept them in addition to [`COMMON`] and [`OF_OUTPUT`].
 const OF_VALUES: &[&str] = &[
     "pattern",
     "minimum",

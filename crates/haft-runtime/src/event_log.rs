@@ -42,7 +42,8 @@ const BYTES_MAX: usize = 8 << 20;
 /// The maximum number of events that one read of the store returns.
 const READ_MAX: usize = 512;
 
-/// The maximum number of readers that a log in memory wakes itself, without its pump.
+/// The maximum number of readers that a log without a store wakes directly from `append`. With more readers, the pump
+/// task wakes them.
 const READERS_WOKEN_MAX: usize = 16;
 
 /// The number of an event; the first is 1.

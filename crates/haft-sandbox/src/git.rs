@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn git_config_hooks_and_commondir_are_frozen() {
+    fn git_config_hooks_and_commondir_are_read_only() {
         let (_dir, ws) = place(&[(".git/HEAD", "ref: x"), (".git/config", "kept")]);
         let paths = git_paths(&ws, std::slice::from_ref(&ws)).unwrap();
         assert_eq!(paths.pinned, [ws.join(".git")]);
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn gitdir_pointer_is_followed_and_frozen() {
+    fn gitdir_pointer_is_followed_and_made_read_only() {
         let (_dir, root) = place(&[
             ("ws/.git", "gitdir: ../main/.git/worktrees/ws\n"),
             ("main/.git/HEAD", "x"),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn worktrees_and_submodules_are_frozen_and_broken_ones_counted() {
+    fn worktrees_and_submodules_are_made_read_only_and_broken_ones_counted() {
         let (_dir, ws) = place(&[
             (".git/HEAD", "x"),
             (".git/worktrees/w/commondir", "../.."),

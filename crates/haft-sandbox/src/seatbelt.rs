@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn workspace_below_a_frozen_home_is_writable() {
+    fn workspace_below_a_read_only_home_is_writable() {
         let home = SeatbeltRules {
             writable: Some(vec!["/h/workspace".into()]),
             frozen: vec!["/h".into()],

@@ -12,7 +12,7 @@ use crate::client::Client;
 use crate::model_server_process::ModelServerProcess;
 use crate::process_stats::cpu_of;
 
-/// A home directory with an API key, and the model that its server uses.
+/// A home directory of haft with an API key, and the model server process that `haft serve` uses with it.
 pub(crate) struct BenchHome {
     dir: PathBuf,
     pub(crate) model: ModelServerProcess,

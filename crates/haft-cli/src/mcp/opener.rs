@@ -109,7 +109,8 @@ impl GatewayAgents {
         Self { runtime: Some(server.runtime().clone()), agents, admission: Some(server.run_admission()) }
     }
 
-    /// Applies the limits of the server's keys to the runs of these agents.
+    /// Makes each run of these agents subject to the limits of the API key that starts it; `server` enforces these
+    /// limits.
     pub(crate) fn limited_by(mut self, server: &Server) -> Self {
         self.admission = self.runtime.as_ref().map(|runtime| server.run_admission_to(runtime));
         self

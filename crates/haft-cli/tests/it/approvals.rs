@@ -193,7 +193,7 @@ fn call_runs_with_a_warning_if_its_grant_cannot_be_stored() {
     );
 }
 
-/// Starts a run with a model that calls tools, and a rule that asks about `bash`.
+/// Returns a started model server with this script, and a `haft run` command whose rule asks about every tool call.
 fn asking_run(tree: &TestTree, steps: impl IntoIterator<Item = ScriptStep>) -> (ModelServer, HaftCommand) {
     tree.file("home/haft.json", r#"{"policy": {"rules": [{"tool": "*", "decision": "ask"}]}}"#);
     let server = ModelServer::start(Script::of(steps)).unwrap();

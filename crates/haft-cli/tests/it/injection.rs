@@ -60,7 +60,7 @@ fn tree(after_untrusted: &str) -> TestTree {
 }
 
 #[test]
-fn obedient_model_changes_and_sends_nothing_after_untrusted_text() {
+fn model_that_obeys_untrusted_text_cannot_change_or_send_anything() {
     for (text, tool, arguments) in corpus() {
         let tree = tree("ask");
         let steps = [

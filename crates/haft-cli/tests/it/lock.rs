@@ -259,7 +259,7 @@ fn tools_are_quarantined_if_their_package_changes_but_not_their_definitions() {
     call(&tree, "s__add").expect_code(0);
 }
 
-/// A variable such as the package index decides which code `uvx` runs, and so does the directory.
+/// Both an environment variable such as `UV_INDEX` and the working directory can decide which code `uvx` runs.
 #[test]
 fn tools_are_quarantined_if_the_environment_or_directory_of_their_server_changes() {
     let good = json!({"env": {"UV_INDEX": "https://good.example/simple", "API_TOKEN": "s3cret"}});

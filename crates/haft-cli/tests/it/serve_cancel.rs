@@ -42,7 +42,7 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap()
 }
 
-/// Waits until the command runs after this time.
+/// Waits until the command has written a time after `since`, which shows that it was still running then.
 fn wait_for_beat(server: &WorkspaceServer, since: Duration) {
     eventually("the command runs", || last_beat(server).is_some_and(|beat| beat > since));
 }

@@ -96,7 +96,7 @@ fn accounting_records_policy_decision_of_every_call() {
 }
 
 #[test]
-fn interrupted_call_is_accounted() {
+fn interrupted_call_is_recorded_as_cancelled_in_the_accounting_log() {
     let tree = here();
     let arguments = r#"{"command":"touch started; sleep 60"}"#;
     let mut child = tree.haft(&["call", "bash", arguments]).start();

@@ -170,7 +170,8 @@ fn is_plain_key(key: &str) -> bool {
     first && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
-/// Collects one agent: known keys become keys of haft, and the other keys become notes.
+/// Builds one agent from the agent file of another program: each key that haft knows becomes a key of haft, and each
+/// other key becomes a note that says why haft ignores it.
 #[derive(Debug, Default)]
 struct AgentBuilder {
     keys: Map<String, Value>,

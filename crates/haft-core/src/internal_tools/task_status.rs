@@ -14,7 +14,8 @@ pub const TASK_STATUS: &str = "agent__task_status";
 /// The progress that a model reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskStatus {
-    /// The stage of the task. If it is `Completed`, the two flags decide whether the run treats the task as complete.
+    /// The stage of the task. The run treats `Completed` as complete only if `ready_for_final_report` is true and
+    /// `need_to_run_more_tools` is false.
     pub state: TaskState,
     /// The completed work; it may be empty.
     pub done: String,

@@ -82,7 +82,7 @@ async fn calls_of_one_turn_share_the_remaining_context() {
 }
 
 #[tokio::test]
-async fn output_stored_due_to_other_reservations_has_reason_reserve_failed() {
+async fn output_is_stored_with_reason_reserve_failed_if_others_have_reserved_the_tokens() {
     let (orchestrator, _) = passing(Some(FakeOutputStore::default()));
     let budget = budget(4_000);
     let _other = budget.reserve(2_000).unwrap();

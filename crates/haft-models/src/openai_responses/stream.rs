@@ -336,7 +336,8 @@ impl ResponsesStreamReader {
         };
         self.draft.start(response.id.as_deref(), response.model.as_deref());
         self.close_all();
-        // Use the items in the final event too, because some servers send the items only there.
+        // If the stream delivered no items, use those in the final event, because some servers send the items only
+        // there.
         if self.draft.is_empty() {
             self.refused |= response::write_items(&mut self.draft, response)?;
         }

@@ -73,7 +73,7 @@ impl ToolProvider for CommandPermissions {
         Arc::clone(&self.tools)
     }
 
-    /// Hides these tools from models: only the command itself requests permissions.
+    /// Hides these tools from models, because only the `claude` command requests permissions.
     fn is_shown(&self, _: &RunContext) -> bool {
         false
     }

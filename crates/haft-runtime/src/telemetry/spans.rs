@@ -282,7 +282,7 @@ fn of_attempt(place: RunPosition, attempt: &ModelAttempt, account: &ModelAccount
     attributes
 }
 
-/// Maps a provider to the name that the conventions use for it.
+/// Returns the value of the OpenTelemetry attribute `gen_ai.provider.name` for a provider.
 pub(super) fn provider_name(provider: &str) -> String {
     let known = match provider {
         "openai" | "openai-responses" => "openai",

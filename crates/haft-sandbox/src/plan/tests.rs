@@ -66,7 +66,7 @@ fn home_below_tmp_is_hidden_and_its_parents_are_mount_points() {
 }
 
 #[test]
-fn workspace_below_home_is_mounted_writable_last() {
+fn workspace_below_home_is_mounted_last_and_writable() {
     let place = PlanFixture::new(&["home/workspace/w", "home/data"]);
     let plan = SandboxPlan::of(&place.policy("home/workspace/w", "home")).unwrap();
     let names = step_names(&plan.steps);

@@ -168,7 +168,8 @@ pub(super) struct ClientConnection {
     era: Mutex<ConnectionEra>,
     /// The revision that the handshake chose.
     negotiated: OnceLock<&'static str>,
-    /// The tools, opened by the first request that determines the protocol revision, and again after a reload.
+    /// The tools of this connection. The first request that determines the protocol revision opens them, and haft opens
+    /// them again after a reload.
     slot: Mutex<OpenSlot>,
     calls: CallTable,
     questions: Arc<ClientQuestions>,

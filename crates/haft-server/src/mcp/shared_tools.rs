@@ -512,8 +512,8 @@ impl ToolPool {
     /// Closes the tools that no connection has used for some time, and replaced tools without calls.
     pub(super) async fn close_idle(&self, idle_max: Duration) {
         let is_unused = |tools: &Arc<SharedTools>| Arc::strong_count(tools) == 1;
-        // Tools with a working task, or with a call that waits for answers, are not unused: both hold a reference to
-        // the tools.
+        // A client's tools are in use while one of its tasks runs or one of its calls waits for answers, because the
+        // task or the call holds a reference to them.
         let is_idle = |tools: &Arc<SharedTools>| is_unused(tools) && tools.idle_for() >= idle_max;
         let mut idle: Vec<Arc<SharedTools>> = Vec::new();
         {

@@ -11,7 +11,8 @@ use super::object::RawObject;
 /// The member with the id of a question.
 const ID: &str = "elicitationId";
 
-/// The maximum number of questions of one client whose end is awaited. Beyond it, the oldest is forgotten.
+/// The maximum number of questions that haft remembers for one client until the server reports their end. If there are
+/// more, haft forgets the oldest.
 const AWAITED_MAX: usize = 256;
 
 /// The questions that one client received and whose end the server has not reported yet.

@@ -243,7 +243,8 @@ impl ResponseFold {
         self.take_events()
     }
 
-    /// Adds an item for the encrypted content, unless the output already has one.
+    /// Adds an item that will contain the encrypted turn, still without its content, unless such an item is already in
+    /// progress.
     fn add_unsealed(&mut self) {
         if self.unsealed.is_none() {
             let index = self.output.len();

@@ -27,7 +27,8 @@ pub(crate) struct ResponseHead {
     pub(crate) echo: Map<String, Value>,
     /// The MCP servers behind the tools of the run.
     pub(crate) origins: ToolOrigins,
-    /// The ids of the approval requests in an earlier response, by approval id.
+    /// The item ids of the approval requests that the client has answered, by approval id. The items of the calls refer
+    /// to these item ids.
     pub(crate) approved: HashMap<ApprovalId, String>,
     pub(crate) padding: DeltaPadding,
     /// Warnings that become items of the output.

@@ -65,8 +65,8 @@ pub(crate) async fn continue_unfinished(state: Arc<ServerState>) {
     }
 }
 
-/// Continues a response in order to cancel it. Returns when the response is in progress or has ended. A disconnect of
-/// the client does not interrupt this.
+/// Cancels a response that an earlier process did not finish: continues it, and then requests its cancellation. Returns
+/// when the response is in progress or has ended. If the client disconnects, the work goes on.
 pub(super) async fn continue_cancelled(state: &Arc<ServerState>, continuation: Arc<Continuation>) {
     continuation.cancel();
     let state = Arc::clone(state);

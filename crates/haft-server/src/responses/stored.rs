@@ -1,4 +1,4 @@
-//! The routes of stored responses: read, list, delete, cancel, and their input items.
+//! The routes of stored responses: read, list, delete and cancel them, and list their input items.
 
 use std::sync::Arc;
 

@@ -40,7 +40,7 @@ pub(crate) struct ServerOptions {
     pub(crate) allowed_origins: Vec<String>,
     pub(crate) log: OperatorLog,
     pub(crate) websocket: WebSocketTimes,
-    /// The time that a stopping server waits for its responses; `None` for the time of `haft serve`.
+    /// The time for which a stopping server waits for its responses; `None` for the default of `haft serve`.
     pub(crate) drain_timeout: Option<Duration>,
 }
 

@@ -371,8 +371,8 @@ async fn listen_for_watched_resources(connection: &McpConnection, host: &Host) -
     }
 }
 
-/// Sets the lowest level of log messages that the clients of a gateway request, now and after each change. A server that
-/// has started again does not know the level.
+/// Sends the server the lowest log level that any client of the gateway has requested: once at the start, because a
+/// restarted server does not know it, and after each change.
 async fn send_log_levels(connection: &McpConnection, shared: &McpServerState) -> DriverTaskResult {
     let mut lowest = shared.host.log_levels.subscribe();
     loop {

@@ -60,8 +60,8 @@ pub const PARAM_HEADER_PREFIX: &str = "mcp-param-";
 /// values or a value that is not ASCII text.
 pub type SentParamHeaders = BTreeMap<String, Option<String>>;
 
-/// Checks that the headers of a request repeat exactly the arguments for which the schema of the tool asks. A proxy may
-/// apply rules to these headers, so a difference could bypass its rules.
+/// Checks the headers that the tool's schema asks for with `x-mcp-header`: each must repeat its argument, and must be
+/// absent if the argument is absent. Otherwise, a request could bypass the rules that a proxy applies to these headers.
 pub fn check_param_headers(
     schema: &Value,
     arguments: &Map<String, Value>,

@@ -74,7 +74,7 @@ fn meta_tools_describe_and_call_only_the_selected_tools() {
 }
 
 #[test]
-fn invalid_meta_tool_call_states_the_problem() {
+fn result_of_an_invalid_meta_tool_call_states_the_problem() {
     let place = place();
     configure(&place, &[], r#", "alwaysShow": ["read"]"#);
     let mut client = McpClient::handshake(&place, SEARCH, json!({}));

@@ -161,7 +161,8 @@ fn spent_budget_allows_exactly_one_more_request() {
         assert_eq!(bench.log.len(), 2, "{:?}", bench.log);
         assert_eq!(bench.log[1], "done budget");
     }
-    // The budget runs out during the attempts for a last turn that has a different reason.
+    // The last turn has already begun because of `turns_max`; the budget runs out while the run repeats its request for
+    // the final answer.
     let limits = RunLimits { turns_max: 2, ..RunLimits::default() };
     let mut bench = RunTestBench::new(RunPlan { budget, ..limited(limits) });
     bench.play(vec![read(1), read(2)]);

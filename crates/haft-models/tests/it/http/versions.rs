@@ -96,7 +96,8 @@ async fn concurrent_http1_requests_use_separate_connections() {
     }
 }
 
-/// Sends requests with one provider after the other, both from the same pool. Returns the number of connections.
+/// Sends one request through each of two providers that share a connection pool. Returns the number of connections that
+/// the server saw.
 async fn connections_of_two(offer: OfferedProtocols, connect: [Duration; 2]) -> usize {
     let server = SecureServer::start(offer, 1);
     let pool = ClientPool::default();

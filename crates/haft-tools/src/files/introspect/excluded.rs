@@ -77,8 +77,8 @@ const SECRET_FILES: &[&str] = &[
     "service-account*.json",
 ];
 
-/// Directory names that are excluded. They are not patterns, because a directory such as `credentials/` contains code
-/// more often than secrets.
+/// Names of excluded directories. The patterns for files do not apply to directories: `credentials*` would hide a
+/// directory `credentials/`, which contains code more often than secrets.
 const DIRECTORIES: &[&str] = &[".aws", ".git", ".gnupg", ".kube", ".ssh"];
 
 /// Names that match a pattern above, but that belong to files without secrets.
