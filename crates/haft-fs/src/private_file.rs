@@ -9,6 +9,9 @@ use std::time::SystemTime;
 
 use tempfile::NamedTempFile;
 
+/// The beginning of the names of temporary files. Such a file is incomplete, and a killed process may leave one behind.
+pub const TEMPORARY_PREFIX: &str = ".tmp";
+
 /// Replaces a file. Returns when the new content is on the disk.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let file = written_beside(path, bytes)?;
@@ -41,7 +44,7 @@ pub fn replace_unsynced_with(
     path: &Path,
     write: impl FnOnce(&mut BufWriter<&File>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let file = NamedTempFile::new_in(directory_of(path))?;
+    let file = temporary_file(path)?;
     let mut writer = BufWriter::new(file.as_file());
     write(&mut writer)?;
     writer.flush()?;
@@ -83,9 +86,13 @@ pub fn creating_parent_dir<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) 
 /// Writes a temporary file in the directory of `path`, because a rename works only within one file system. The file has
 /// mode 0600 and is removed when it is dropped.
 fn written_beside(path: &Path, bytes: &[u8]) -> io::Result<NamedTempFile> {
-    let mut file = NamedTempFile::new_in(directory_of(path))?;
+    let mut file = temporary_file(path)?;
     file.write_all(bytes)?;
     Ok(file)
+}
+
+fn temporary_file(path: &Path) -> io::Result<NamedTempFile> {
+    tempfile::Builder::new().prefix(TEMPORARY_PREFIX).tempfile_in(directory_of(path))
 }
 
 fn directory_of(path: &Path) -> &Path {

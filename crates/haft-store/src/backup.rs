@@ -11,6 +11,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use haft_core::home::Home;
+use haft_fs::private_file;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use serde::Deserialize;
@@ -150,7 +151,7 @@ impl<P: FnMut(u64, u64)> DataBackup<'_, P> {
                 self.add(&name.join(entry.file_name()), &entry.path())?;
             }
             Ok(())
-        } else if !metadata.is_file() || path.extension().is_some_and(|extension| extension == "lock") {
+        } else if !metadata.is_file() || is_left_out(path) {
             Ok(())
         } else if name.starts_with("data/responses") {
             add_response(self.archive, self.data, name, path).map_err(|error| named(path, &error))
@@ -158,6 +159,12 @@ impl<P: FnMut(u64, u64)> DataBackup<'_, P> {
             self.archive.add_file(name, path).map_err(|error| named(path, &error))
         }
     }
+}
+
+/// Returns true for lock files, and for temporary files of a server that is writing.
+fn is_left_out(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name.ends_with(".lock") || name.starts_with(private_file::TEMPORARY_PREFIX)
 }
 
 /// The part of a stored response that says whether it has ended.
@@ -293,6 +300,8 @@ mod tests {
         file("blobs/acme/digest", "blob");
         file("cache/entry", "cached");
         file("grants/acme/anna.lock", "");
+        // The server writes a response at this moment.
+        file(&format!("responses/acme/{}Ab12", private_file::TEMPORARY_PREFIX), "{}");
         let path = directory.path().join("backup.tar");
         let refused = backup(&home, &path, ExistingFile::Refused, |_, _| ()).unwrap();
         assert_eq!(refused.files, 4, "the backup has two responses, one unfinished record and a blob");

@@ -35,7 +35,8 @@ fn piped_input_is_added_to_the_request() {
 fn redirected_input_is_added_to_the_request_on_a_terminal() {
     let tree = here();
     let server =
-        server([ScriptStep::text("Looks good.").expecting(user("Review the change\n\nStandard input"))]);
+        server([ScriptStep::text("Looks good.")
+            .expecting(user("Review the change\n\nText that the user piped in"))]);
     tree.file("ws/change", "+new line\n");
     let words = ["run", "-m", "openai/m", "Review", "the", "change"];
     let ran = haft(&tree, &server, &words).on_terminal_with(80, "< change").finish().expect_code(0);
